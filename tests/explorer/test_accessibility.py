@@ -69,7 +69,7 @@ def problems_of(page, addresses) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))  # all together take minutes
-def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(part, pages, browser):
+def test_no_page_violates_accessibility_in_light_in_dark_or_on_a_phone(part, pages, browser):
     page = browser(bypass_csp=True)  # the policy would refuse axe, and it is tested elsewhere
     addresses = [*pages.all, f"/entities/{pages.at}?tab=lost", f"/entities/{pages.shop.namespace}/none"]
     assert problems_of(page, addresses[part::4]) == {}
@@ -87,7 +87,7 @@ def test_axe_finds_nothing_on_a_phone_nor_in_the_open_menu_or_the_key_sheet(page
     assert violations(page) == []
 
 
-def test_rows_are_no_higher_than_promised(pages, browser, live_site):
+def test_rows_are_within_their_maximum_height(pages, browser, live_site):
     page = browser(viewport={"width": 1360, "height": 850})
     for density, limit in (("comfortable", 44), ("compact", 32)):
         page.context.add_cookies([{"name": "vitrine_density", "value": density, "url": live_site}])
@@ -96,7 +96,7 @@ def test_rows_are_no_higher_than_promised(pages, browser, live_site):
             assert max(page.evaluate("[...document.querySelectorAll('#rows tr')].map(r => r.offsetHeight)")) <= limit
 
 
-def test_the_first_load_is_light(pages, browser, live_site):
+def test_the_first_load_is_small(pages, browser, live_site):
     """At most 8 requests, none to a third party (how many bytes: tests/site/test_up.py)."""
     page = browser()
     answers = []
@@ -109,7 +109,7 @@ def test_the_first_load_is_light(pages, browser, live_site):
 # Journeys without a pointer
 
 
-def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
+def test_a_dead_letter_is_found_and_resubmitted_by_keyboard(pages, browser):
     page = browser()
     page.goto(f"/entities/{pages.at}")
     page.keyboard.press("/")
@@ -129,7 +129,7 @@ def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
     assert "Resubmitted message 2" in page.text_content("#notices")
 
 
-def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, browser):
+def test_acting_on_selected_rows_by_keyboard_keeps_the_focus(pages, browser):
     page = browser()
     page.goto(f"/entities/{pages.at}?tab=dead-letter")
     page.keyboard.press("j")
@@ -143,7 +143,7 @@ def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, brows
     page.wait_for_function(f"() => {FOCUSED} !== document.body")  # once the answer has settled
 
 
-def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
+def test_messages_of_a_storage_queue_are_released_got_and_deleted_by_keyboard(jobs, browser):
     page = browser()
     queue = f"{jobs.namespace}/{jobs.path}"
     page.goto(f"/entities/{queue}?tab=leased&order=oldest")
@@ -169,7 +169,7 @@ def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
     page.wait_for_function(f"() => {FOCUSED} !== document.body")
 
 
-def test_the_open_tab_shows_on_a_phone(pages, browser):
+def test_the_open_tab_is_visible_on_a_phone(pages, browser):
     page = browser(viewport={"width": 375, "height": 780})
     page.goto(f"/entities/{pages.at}?tab=history")
     tab, tabs = page.locator(".tabs a[aria-current]").bounding_box(), page.locator(".tabs").bounding_box()
@@ -187,7 +187,7 @@ def test_a_range_is_selected_with_shift(pages, browser):
     assert page.text_content("[data-selection]") == "4 selected"
 
 
-def test_the_key_sheet_opens_and_gives_the_focus_back(pages, browser):
+def test_the_key_sheet_opens_and_restores_the_focus(pages, browser):
     page = browser()
     page.goto("/entities/")
     page.keyboard.press("j")
@@ -259,7 +259,7 @@ def test_tabs_swap_in_place_and_back_works(pages, browser):
     page.wait_for_selector("#messages th:has-text('Next')")
 
 
-def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
+def test_messages_are_received_and_completed_without_leaving_the_page(pages, browser):
     page = browser()
     page.goto(f"/receive/main/{pages.at}")
     page.click("button[value=receive]")
@@ -273,7 +273,7 @@ def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
     assert reads.message(pages.shop, 5) is None
 
 
-def test_a_form_that_comes_back_has_the_focus_where_it_is_wrong(pages, browser):
+def test_a_rejected_form_has_the_focus_on_its_first_error(pages, browser):
     page = browser()
     page.goto(f"/delete/{pages.at}")
     page.fill("#id_name", "not its name")
@@ -283,7 +283,7 @@ def test_a_form_that_comes_back_has_the_focus_where_it_is_wrong(pages, browser):
     page.context.complaints.clear()  # the form comes back with a 400
 
 
-def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(pages, browser):
+def test_a_rule_form_shows_the_fields_of_its_kind_and_tests_messages_in_place(pages, browser):
     page = browser()
     page.goto(f"/new-rule/{pages.market.subscription('eu')}")
     assert page.is_visible("#id_sql") and not page.is_visible("#id_subject")
@@ -303,7 +303,7 @@ def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(p
     assert page.evaluate("window.stayed") is True
 
 
-def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages, browser):
+def test_open_details_and_typed_text_survive_a_renewal_in_another_tab(pages, browser):
     carts = EntityAddress(pages.shop.namespace, "carts")
     service_bus.send(carts, [Message(b"one", session_id="cart-a"), Message(b"two", session_id="cart-a")])
     page = browser()
@@ -324,7 +324,7 @@ def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages,
     assert reads.sessions(carts, part="cart-a").rows[0].state == b"half written"
 
 
-def test_everything_acts_without_javascript(pages, browser):
+def test_all_actions_work_without_javascript(pages, browser):
     page = browser(java_script_enabled=False)
     page.goto(f"/entities/{pages.at}?tab=dead-letter")
     page.check('input[name="numbers"]')
@@ -340,7 +340,7 @@ def test_everything_acts_without_javascript(pages, browser):
     assert "Sent message 9" in page.text_content("#notices")
 
 
-def test_lists_with_much_to_tell_fit_a_phone(pages, jobs, browser):
+def test_wide_lists_fit_a_phone(pages, jobs, browser):
     """What has a column of its own where there is room stands beneath where there is none."""
     page = browser(viewport={"width": 375, "height": 780})
     page.goto(f"/entities/{jobs}-poison")

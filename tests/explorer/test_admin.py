@@ -116,13 +116,13 @@ def test_each_add_change_history_and_delete_page_opens(space, administrator, mod
 
 
 @pytest.mark.parametrize("model", READ_ONLY)
-def test_what_only_the_broker_writes_has_no_forms(space, administrator, model):
+def test_models_that_only_the_broker_writes_have_no_forms(space, administrator, model):
     assert administrator.get(url(model, "add")).status_code in (302, 403)
     assert administrator.get(url(model, "change", 1)).status_code == 302
     assert administrator.post(url(model, "delete", 1), {"post": "yes"}).status_code in (302, 403, 404)
 
 
-def test_its_theme_is_that_of_the_explorers_switch(space, administrator):
+def test_the_admins_theme_follows_the_explorers_switch(space, administrator):
     administrator.cookies["vitrine_theme"] = "dark"
     for address in (reverse("admin:index"), url("broker_core.entity")):
         html = administrator.get(address).content.decode()
@@ -131,7 +131,7 @@ def test_its_theme_is_that_of_the_explorers_switch(space, administrator):
     assert "theme-dark" not in administrator.get(reverse("admin:index")).content.decode()
 
 
-def test_an_administrator_needs_no_permissions_of_djangos(space, client, person):
+def test_an_administrator_needs_no_django_permissions(space, client, person):
     client.force_login(person("administrator"))
     for model in MODELS:
         assert client.get(url(model)).status_code == 200, model
@@ -163,7 +163,7 @@ def depot(in_one_transaction):
         ("service_bus", "shop", Family.SERVICE_BUS),
     ],
 )
-def test_a_set_of_entities_of_any_family_is_created_through_its_use_case(administrator, family, name, kind):
+def test_a_namespace_of_any_family_is_created_through_its_use_case(administrator, family, name, kind):
     values = fields_of(administrator.get(url("broker_core.namespace", "add"))) | {"new_family": family, "name": name}
     response = administrator.post(url("broker_core.namespace", "add"), values)
     assert response.status_code == 302, problems(response)
@@ -173,7 +173,7 @@ def test_a_set_of_entities_of_any_family_is_created_through_its_use_case(adminis
     assert administrator.get(url("broker_core.namespace", "change", found.pk)).status_code == 200
 
 
-def test_a_name_is_held_to_its_familys_rules(administrator):
+def test_a_name_is_checked_by_its_familys_rules(administrator):
     values = fields_of(administrator.get(url("broker_core.namespace", "add"))) | {
         "new_family": "queue_storage",
         "name": "No-Account",
@@ -221,7 +221,7 @@ def test_a_storage_queue_is_created_changed_and_deleted_through_use_cases(depot,
         ),
     ],
 )
-def test_what_a_family_does_not_have_is_refused_at_its_field(space, depot, administrator, namespace, values, field, said):
+def test_a_setting_that_a_family_lacks_is_refused_at_its_field(space, depot, administrator, namespace, values, field, said):
     add = url("broker_core.entity", "add")
     base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name=namespace).pk}
     response = administrator.post(add, base | values)
@@ -233,7 +233,7 @@ def test_what_a_family_does_not_have_is_refused_at_its_field(space, depot, admin
     ("values", "field"), [({"max_dequeue_count": "0"}, "max_dequeue_count"), ({"metadata": "1a=x"}, "metadata"),
                           ({"poison_queue": "jobs"}, "poison_queue"), ({"expiry_grace": "never"}, "expiry_grace")],
 )  # fmt: skip
-def test_a_bad_option_of_a_storage_queue_is_refused_where_it_was_written(depot, administrator, values, field):
+def test_a_bad_option_of_a_storage_queue_is_refused_at_its_field(depot, administrator, values, field):
     before = queue_storage.get_queue(depot)
     change = url("broker_core.entity", "change", before.id)
     response = administrator.post(change, fields_of(administrator.get(change)) | values)
@@ -242,7 +242,7 @@ def test_a_bad_option_of_a_storage_queue_is_refused_where_it_was_written(depot, 
     assert queue_storage.get_queue(depot) == before
 
 
-def test_a_declared_queue_of_rabbitmq_is_shown_and_deleted_not_changed(administrator):
+def test_a_declared_rabbitmq_queue_can_be_viewed_and_deleted_but_not_changed(administrator):
     rabbitmq.create_vhost("/")
     add = url("broker_core.entity", "add")
     base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="/").pk}
@@ -258,7 +258,7 @@ def test_a_declared_queue_of_rabbitmq_is_shown_and_deleted_not_changed(administr
 # Queues
 
 
-def test_the_list_has_a_dash_where_a_setting_means_nothing(space, depot, administrator):
+def test_the_list_shows_a_dash_for_settings_that_do_not_apply(space, depot, administrator):
     rabbitmq.create_vhost("/")
     rabbitmq.declare_queue(EntityAddress("/", "mail"))
     entities.create_topic(EntityAddress("space", "other/news"))
@@ -294,7 +294,7 @@ def test_a_queue_is_created_through_the_use_case(space, administrator):
     assert service_bus.send(queue.address, [Message(b"x")]) == [1]
 
 
-def test_a_change_says_in_the_history_what_it_was_before(space, administrator):
+def test_the_history_of_a_change_has_the_previous_values(space, administrator):
     entity = Entity.objects.get(namespace__name="space", path="orders")
     change = url("broker_core.entity", "change", entity.pk)
     values = fields_of(administrator.get(change))
@@ -412,21 +412,21 @@ def test_a_topic_and_a_subscription_are_created_with_the_settings_of_their_kind(
      ({"new_kind": "topic", "path": "t", "status": "ReceiveDisabled"}, "status", "must be one of"),
      ({"new_kind": "queue", "path": "q", "forward_to": "a b"}, "forward_to", "path of a queue or topic")],
 )  # fmt: skip
-def test_what_a_kind_cannot_have_is_refused_at_its_field(space, administrator, values, field, said):
+def test_a_setting_that_a_kind_lacks_is_refused_at_its_field(space, administrator, values, field, said):
     add = url("broker_core.entity", "add")
     base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="space").pk}
     response = administrator.post(add, base | values)
     assert response.status_code == 200 and said in str(problems(response).get(field)), problems(response)
 
 
-def test_a_topic_that_is_not_there_is_a_message(space, administrator):
+def test_a_missing_topic_is_reported(space, administrator):
     add = url("broker_core.entity", "add")
     base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="space").pk}
     response = administrator.post(add, base | {"new_kind": "subscription", "path": "nothing/Subscriptions/eu"}, follow=True)
     assert "could not be found" in response.content.decode()
 
 
-def test_deleting_a_topic_together_with_its_subscriptions(space, administrator):
+def test_a_topic_is_deleted_together_with_its_subscriptions(space, administrator):
     ids = [entities.get_topic(NEWS).id, entities.get_subscription(NEWS.subscription("all")).id]
     confirmed = {"action": "delete_selected", "_selected_action": ids, "post": "yes"}
     assert administrator.post(url("broker_core.entity"), confirmed).status_code == 302
@@ -463,7 +463,7 @@ def test_a_rule_is_created_changed_and_deleted_through_the_use_cases(space, admi
      ({"filter": '{"type": "true"}', "action": '{"expression": "SET"}'}, "action", "column 4"),
      ({"filter": '{"type": "true"}', "name": "a/b"}, "name", "a/b")],
 )  # fmt: skip
-def test_a_rule_that_cannot_be_understood_is_refused_at_its_field(space, administrator, values, field, said):
+def test_a_rule_that_cannot_be_parsed_is_refused_at_its_field(space, administrator, values, field, said):
     base = {"subscription": entities.get_subscription(NEWS.subscription("all")).id, "name": "New", "action": ""}
     response = administrator.post(url("broker_core.rule", "add"), base | values)
     assert response.status_code == 200 and said in str(problems(response).get(field)), problems(response)
@@ -472,7 +472,7 @@ def test_a_rule_that_cannot_be_understood_is_refused_at_its_field(space, adminis
 # Namespaces and clocks
 
 
-def test_the_behaviour_of_a_namespace_is_chosen_and_changed(administrator):
+def test_the_behaviour_of_a_namespace_can_be_set_and_changed(administrator):
     given = {"name": "strict", "description": "", "tier": "standard", "behaviour": "documented"}
     assert administrator.post(url("broker_core.namespace", "add"), given).status_code == 302
     found = namespaces.get_namespace("strict")
@@ -521,7 +521,7 @@ def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator)
     ]
 
 
-def test_how_long_archived_history_is_kept_is_set_and_logged(space, administrator):
+def test_the_archive_retention_can_be_set_and_is_logged(space, administrator):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
     values = fields_of(administrator.get(change))
     assert "archive_days" not in values, "for ever by default"
@@ -540,7 +540,7 @@ def test_how_long_archived_history_is_kept_is_set_and_logged(space, administrato
 @pytest.mark.parametrize(
     ("values", "said"), [({"step": "-PT5M"}, "only moves forward"), ({"clock": "run", "rate": "0"}, "greater than 0")]
 )
-def test_a_clock_does_not_go_back_or_stand_by_rate(space, administrator, values, said):
+def test_a_clock_refuses_steps_back_and_a_rate_of_zero(space, administrator, values, said):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
     response = administrator.post(
         change, {"description": "", "tier": "standard", "behaviour": "convenient", **values}, follow=True
@@ -549,7 +549,7 @@ def test_a_clock_does_not_go_back_or_stand_by_rate(space, administrator, values,
     assert not namespaces.get_clock("space").is_manual
 
 
-def test_clocks_are_stepped_from_the_list_and_the_system_refuses(space, administrator):
+def test_clocks_are_stepped_from_the_list_except_the_system_clock(space, administrator):
     pause = {"action": "pause", "_selected_action": [Namespace.objects.get(name="space").pk]}
     administrator.post(url("broker_core.namespace"), pause)
     before = namespaces.get_clock("space").now
@@ -586,7 +586,7 @@ def test_a_policy_is_created_changed_and_its_key_regenerated(space, administrato
 @pytest.mark.parametrize(
     ("values", "field"), [({"send": ""}, "send"), ({"name": "a;b"}, "name"), ({"entity": "other"}, "entity")]
 )
-def test_a_policy_that_makes_no_sense_is_refused_at_its_field(space, administrator, values, field):
+def test_an_invalid_policy_is_refused_at_its_field(space, administrator, values, field):
     namespaces.create_namespace("other", Family.SERVICE_BUS)
     other = entities.create_queue(EntityAddress("other", "q")).id
     base = {"namespace": Namespace.objects.get(name="space").pk, "name": "p", "send": "on"}
@@ -597,7 +597,7 @@ def test_a_policy_that_makes_no_sense_is_refused_at_its_field(space, administrat
 # Rights
 
 
-def test_an_onlooker_sees_queues_and_events_but_neither_keys_nor_forms(space, onlooker):
+def test_a_viewer_sees_queues_and_events_but_neither_keys_nor_forms(space, onlooker):
     assert onlooker.get(url("broker_core.entity")).status_code == 200
     assert onlooker.get(url("broker_core.messageevent")).status_code == 200
     assert onlooker.get(url("explorer.auditrecord")).status_code == 200
@@ -615,7 +615,7 @@ def test_an_onlooker_sees_queues_and_events_but_neither_keys_nor_forms(space, on
     assert not namespaces.get_clock("space").is_manual
 
 
-def test_looking_at_a_queue_in_the_admin_is_no_activity(space, administrator):
+def test_viewing_a_queue_in_the_admin_is_no_activity(space, administrator):
     from django.db import connection
 
     def activity():
@@ -650,7 +650,7 @@ def test_events_are_found_by_queue_number_id_and_kind_newest_first(space, admini
     assert sorted(e.message_id for e in changelist.result_list if e.entity_id == ours) == sorted(expected)
 
 
-def test_events_of_a_forgotten_queue_are_still_listed(space, administrator):
+def test_events_of_a_removed_queue_are_still_listed(space, administrator):
     from django.db import connection
 
     entity = Entity.objects.get(namespace__name="space", path="orders")
@@ -662,7 +662,7 @@ def test_events_of_a_forgotten_queue_are_still_listed(space, administrator):
     assert f"removed (number {entity.pk})" in page
 
 
-def test_a_list_of_events_counts_no_further_than_it_shows(space, administrator, monkeypatch):
+def test_a_list_of_events_counts_only_up_to_its_maximum(space, administrator, monkeypatch):
     MessageEvent.objects.exclude(entity__in=Entity.objects.all())._raw_delete("default")  # those of earlier tests: a long search
     monkeypatch.setattr("broker_core.model_admin.MOST_COUNTED", 1)
     assert administrator.get(url("broker_core.messageevent")).context["cl"].result_count == 1
@@ -684,7 +684,7 @@ def test_a_schedule_needs_a_task(administrator):
     assert response.context["adminform"].form.errors["task"] == ["Need name of task"]
 
 
-def test_how_often_a_sweep_runs_is_changed_in_the_admin(space, administrator):
+def test_the_interval_of_a_sweep_can_be_changed_in_the_admin(space, administrator):
     task = PeriodicTask.objects.get(task="broker_core.expire_messages")
     slower = IntervalSchedule.objects.create(every=7, period="minutes")
     change = url("django_celery_beat.periodictask", "change", task.pk)

@@ -49,7 +49,7 @@ def test_no_page_of_the_admin_breaks_the_content_security_policy(space, page):
         assert page.context.complaints == [], path
 
 
-def test_the_schedules_form_says_in_words_when_a_crontab_runs(space, page):
+def test_the_schedule_form_describes_when_a_crontab_runs(space, page):
     task = PeriodicTask.objects.get(task="broker_core.check_ledger")
     page.goto(url("django_celery_beat.periodictask", "change", task.pk))
     assert "03:17" in page.inner_text(".field-crontab .help")

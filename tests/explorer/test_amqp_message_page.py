@@ -17,7 +17,7 @@ from tests import amqp_values
 from tests.html import body_of
 
 
-def test_the_page_shows_what_is_known_with_its_type(pages, as_):
+def test_the_page_shows_the_amqp_sections_with_their_types(pages, as_):
     amqp = service_bus.AmqpSections(durable=True, priority=9, user_id=b"me", footer={"sum": Typed("uint", 7)})
     body = service_bus.encode_body(BodyKind.VALUE, {"part": Typed("ubyte", 8), "text": "größe"})
     properties = {"n": Typed("ushort", 5), "nul": "a\x00b"}
@@ -41,12 +41,12 @@ def test_the_page_shows_what_is_known_with_its_type(pages, as_):
     assert "ushort" in like
 
 
-def test_a_plain_message_has_no_such_table(pages, as_):
+def test_a_plain_message_has_no_table_of_amqp_sections(pages, as_):
     assert "AMQP sections" not in body_of(as_("operator").get(f"/messages/{pages.at}/1"))
 
 
 @given(amqp_values.messages())
-def test_any_message_can_be_shown(encoded):
+def test_any_amqp_message_can_be_shown(encoded):
     message = service_bus.read_message(encoded)
     fields = amqp_fields(message.amqp.raw if message.amqp else None)
     assert all(isinstance(text, str) and "\x00" not in text for field in fields for text in field)
@@ -64,7 +64,7 @@ def test_any_message_can_be_shown(encoded):
         (BodyKind.SEQUENCE, [[None]], "AMQP sequence", "[\n  [\n    null\n  ]\n]"),
     ],
 )
-def test_bodies_of_encoded_sections(kind, value, form, text):
+def test_bodies_of_encoded_sections_are_shown(kind, value, form, text):
     body = service_bus.encode_body(kind, value)
     shown = readable(Body(body, 0, len(body), kind, None), read_sections)
     assert (shown.form, shown.text) == (form, text)

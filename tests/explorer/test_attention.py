@@ -70,13 +70,13 @@ TABLE = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_a_rule_finds_what_needs_a_person(case):
+def test_a_rule_finds_entities_that_need_attention(case):
     known, rule = TABLE[case]
     found = attention.attention([known])
     assert [item.rule for item in found] == ([] if rule is None else [rule])
 
 
-def test_an_entry_says_how_many_how_fast_and_why():
+def test_an_entry_has_the_count_the_rate_and_the_reason():
     top = TopReason("SchemaError", "Field `vat` is missing.", 4, 7)
     [item] = attention.attention([facts(dead_letter=7, dead=grows(7, 4), reason=top)])
     assert (item.headline, item.aside, item.text) == ("7 dead letters", ", +3 in 5 min", "Field `vat` is missing")
@@ -84,12 +84,12 @@ def test_an_entry_says_how_many_how_fast_and_why():
     assert item.share[:2] == ("SchemaError", "57% · 4 of 7") and item.share.parts == pytest.approx((4 / 7, 3 / 7))
 
 
-def test_an_entity_is_listed_once_with_its_worst_and_names_the_rest():
+def test_an_entity_is_listed_once_with_its_worst_finding_and_names_the_others():
     [item] = attention.attention([facts(row(active=4, idle=900, dead_letter=2), dead=grows(2), quota=0.9)])
     assert (item.rule, item.also) == ("dead", ("90% of its quota", "4 messages waiting"))
 
 
-def test_the_worst_comes_first():
+def test_the_worst_entry_is_first():
     known = [
         facts(row("waits", active=9, idle=900)),
         facts(row("few", dead_letter=1), dead=grows(1)),
@@ -107,7 +107,7 @@ def test_the_worst_comes_first():
     [(0, False, "All is well."), (1, False, "1 thing needs you."), (2, False, "2 things need you."),
      (1200, True, "At least 1,200 things need you.")],
 )  # fmt: skip
-def test_the_sentence(things, at_least, says):
+def test_the_summary_counts_the_entries(things, at_least, says):
     assert attention.sentence(things, at_least=at_least) == says
 
 
@@ -128,7 +128,7 @@ several = st.builds(
 
 
 @given(st.lists(several, max_size=4))
-def test_any_facts_have_an_order_and_no_entity_without_cause(known):
+def test_any_facts_can_be_sorted_and_entities_without_findings_are_left_out(known):
     found = attention.attention(known)
     assert [item.order for item in found] == sorted(item.order for item in found)
     assert len(found) <= len(known)
@@ -136,7 +136,7 @@ def test_any_facts_have_an_order_and_no_entity_without_cause(known):
 
 
 @given(several)
-def test_more_dead_letters_never_need_a_person_less(known):
+def test_more_dead_letters_never_lower_the_rank(known):
     """One more dead letter: what was listed is listed still, and not lower."""
     count = known.entity.counts.dead_letter + 1
     worse = replace(known, entity=replace(known.entity, counts=replace(known.entity.counts, dead_letter=count)),

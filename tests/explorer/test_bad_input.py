@@ -61,7 +61,7 @@ def hostile(db, as_):
     ]  # fmt: skip
 
 
-def test_nothing_that_a_stranger_wrote_becomes_markup(hostile):
+def test_untrusted_text_is_never_markup(hostile):
     client, addresses = hostile
     shown = 0
     for address in addresses:
@@ -83,7 +83,7 @@ def odd(db):
     return address
 
 
-def test_bodies_that_are_no_text_or_huge_are_said_to_be_so_and_stay_as_they_are(odd, as_):
+def test_binary_and_huge_bodies_cannot_be_edited_and_stay_unchanged(odd, as_):
     client, bench = as_("operator"), f"/dead-letters/dead-letter/{odd}"
     assert "too large to be edited here" in body_of(client.get(f"{bench}?m=3"))
     assert "is not text, so it cannot be edited here" in body_of(client.get(f"{bench}?m=1"))
@@ -100,20 +100,20 @@ def test_bodies_that_are_no_text_or_huge_are_said_to_be_so_and_stay_as_they_are(
 
 @pytest.mark.parametrize("query", ["q=%ff%fe", "q=id:%00", "m=%ff", "cursor=%ff", "tab=%ff"])
 @pytest.mark.parametrize("path", ["/entities/{at}", "/messages/", "/dead-letters/", "/locks/", "/activity/"])
-def test_a_link_with_bytes_that_are_no_text_is_answered(shop, as_, path, query):
+def test_a_link_with_invalid_utf_8_is_answered(shop, as_, path, query):
     answer = as_("operator").get(f"{path.format(at=shop)}?{query}")
     assert answer.status_code in (200, 400)
     assert b"Traceback" not in answer.content
 
 
-def test_a_form_with_bytes_that_are_no_text_is_answered(shop, as_):
+def test_a_form_with_invalid_utf_8_is_answered(shop, as_):
     answer = as_("operator").post(
         f"/dead-letters/dead-letter/{shop}", b"action=note&note=%ff%fe%00", content_type="application/x-www-form-urlencoded"
     )
     assert answer.status_code == 400 and "Nothing was changed" in body_of(answer)
 
 
-def test_a_link_to_another_namespace_tells_nobody_without_a_right_whether_it_exists(shop, person):
+def test_without_a_right_a_link_does_not_reveal_whether_an_entity_exists(shop, person):
     client = Client()
     client.force_login(person(None, username="nobody"))
     for page in ("/entities/{}/eu/orders", "/messages/{}/eu/orders/4", "/operate/{}/eu/orders?kind=purge&tab=active"):

@@ -32,7 +32,7 @@ def test_a_namespace_is_created_with_a_behaviour(broker_database, as_):
     assert namespaces.get_namespace("strict").behaviour is Behaviour.DOCUMENTED
 
 
-def test_the_settings_of_a_queue_say_that_they_follow_the_namespace(namespace, as_):
+def test_the_settings_of_a_queue_show_that_they_follow_the_namespace(namespace, as_):
     queue = entities.create_queue(EntityAddress(namespace, "orders")).address
     namespaces.update_namespace(namespace, behaviour="documented")
     assert "by the namespace's behaviour" in body_of(as_("viewer").get(f"/entities/{queue}")).replace("&#x27;", "'")

@@ -27,7 +27,7 @@ def lanes_of(page) -> dict[str, list[int]]:
     return dict(zip(parts[1::2], numbers, strict=True))
 
 
-def test_the_board_of_a_rabbitmq_queue_says_where_dead_letters_go(as_, db):
+def test_the_board_of_a_rabbitmq_queue_shows_the_target_of_dead_letters(as_, db):
     """By the default exchange: to the queue of the routing key, which is the message's own unless the queue has one (RMQ-062)."""
     client, vhost = as_("viewer"), "mail"
     rabbitmq.create_vhost(vhost)
@@ -48,7 +48,7 @@ def test_the_board_of_a_rabbitmq_queue_says_where_dead_letters_go(as_, db):
     assert "no queue, because the routing key is empty" in shown["empty"]
 
 
-def test_each_message_is_a_chip_in_the_lane_of_its_state_that_leads_to_it(as_, shop):
+def test_each_message_is_a_linked_chip_in_the_lane_of_its_state(as_, shop):
     page = as_("viewer").get(f"/entities/{shop.namespace}/{shop.path}?view=board")
     assert lanes_of(page) == {"scheduled": [6], "active": [5, 7], "locked": [4], "deferred": [3], "dead-letter": [2], "left": [1]}
     html = page.content.decode()
@@ -56,7 +56,7 @@ def test_each_message_is_a_chip_in_the_lane_of_its_state_that_leads_to_it(as_, s
     assert '<span class="tail">…er-5</span>' in html and "PaymentRefused" in html and "worker" in html
 
 
-def test_a_storage_queue_has_lanes_by_the_reason_why_a_message_is_invisible(as_, jobs):
+def test_a_storage_queue_has_lanes_by_the_reason_for_invisibility(as_, jobs):
     page = as_("viewer").get(f"/entities/{jobs.namespace}/{jobs.path}?view=board")
     assert lanes_of(page) == {
         "delayed": [4, 5], "visible": [7, 8], "leased": [2, 3], "expired": [6], "poison": [1], "left": [1]
@@ -105,7 +105,7 @@ def test_a_lane_shows_forty_chips_and_how_many_more_there_are(as_, shop):
     assert "+ 362<" in page.content.decode()
 
 
-def test_after_500_events_the_lanes_are_the_lists(as_, shop):
+def test_after_500_events_the_lanes_still_equal_the_lists(as_, shop):
     dice, held = random.Random(7), []
     for _ in range(90):
         act = dice.choice(["send", "send", "receive", "settle", "settle", "schedule"])

@@ -47,14 +47,14 @@ def test_xml_is_a_tree_and_an_element_with_text_only_is_one_line():
 
 
 @pytest.mark.parametrize("body", [b'<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', b"<a", b"{", b"{} {}", b"plain"])
-def test_what_is_neither_is_text(body):
+def test_bodies_that_are_neither_json_nor_xml_are_text(body):
     assert (seen(body).form, seen(body).tree) == ("text", None)
 
 
 @pytest.mark.parametrize(
     "body", [b'{"<script>": "<img src=x onerror=alert(1)>"}', b"<a x='&quot;&gt;'>&lt;script&gt;</a>", b'["\'\\"<b>"]']
 )
-def test_nothing_in_a_tree_becomes_markup(body):
+def test_text_in_a_tree_is_never_markup(body):
     tags = re.findall(r"<(/?\w+)([^>]*)>", seen(body).tree)
     assert {tag for tag, _ in tags} <= {"details", "/details", "summary", "/summary", "div", "/div", "span", "/span"}
     assert {rest for _, rest in tags} <= {"", ' class="fold" open', ' class="inner"', ' class="line"', ' class="line close"'} | {
@@ -66,7 +66,7 @@ def test_nothing_in_a_tree_becomes_markup(body):
     "body",
     [b"[" * 100 + b"]" * 100, b"[" + b"1," * 10_000 + b"1]", b"<a>" * 100 + b"</a>" * 100, b"[" * 100_000 + b"]" * 100_000],
 )
-def test_what_is_too_deep_or_too_long_for_a_tree_is_text(body):
+def test_a_body_too_deep_or_too_long_for_a_tree_is_text(body):
     assert seen(body).tree is None and seen(body).text
 
 
@@ -96,7 +96,7 @@ def test_the_title_names_the_layers_from_the_inside_out():
 @pytest.mark.parametrize(
     "text", [b"TestTestTestTest", b"confirmation", b"abcd", b"/////////////////w==", b"12345678901234567890"]
 )
-def test_words_that_could_be_base64_stay_words(text):
+def test_words_that_could_be_base64_are_not_decoded(text):
     assert (seen(text).layers, seen(text).text) == ((), text.decode())
 
 
@@ -114,29 +114,29 @@ def test_messagepack_is_shown_as_json_that_names_what_json_lacks():
 @pytest.mark.parametrize(
     "content", [b"\x91" * 3000 + b"\x01", b"\xdd\xff\xff\xff\xff", b"\x82\xa1a", b"\x81\x80\x01\xff", bytes(range(128, 256))]
 )
-def test_what_only_begins_like_messagepack_is_bytes(content):
+def test_a_body_that_only_begins_like_messagepack_is_bytes(content):
     assert seen(content).form == "bytes"
 
 
-def test_a_compressed_bomb_is_cut_and_that_is_said():
+def test_a_compression_bomb_is_truncated_with_a_note():
     shown = seen(gzip.compress(b"0" * 50_000_000))
     assert len(shown.text) <= display.SHOWN_ON_DEMAND and "262,144 bytes" in shown.note
     assert decoding.decoded(gzip.compress(gzip.compress(gzip.compress(gzip.compress(b"x")))), 1000).layers == ("gzip",) * 3
 
 
-def test_of_a_huge_body_only_the_first_part_is_read_and_that_is_said():
+def test_only_the_first_part_of_a_huge_body_is_read_with_a_note():
     shown = seen(b"x" * 1000, total=100_000_000)
     assert shown.note == "The first 1,000 of 100,000,000 bytes; the download has all of them."
 
 
-def test_invalid_utf_8_is_shown_as_bytes_and_on_demand_as_text_with_marks():
+def test_invalid_utf_8_is_shown_as_bytes_and_on_demand_as_text_with_replacement_characters():
     content = b"ok \xff\x00 end"
     assert seen(content).form == "bytes"
     raw = seen(content, "raw")
     assert raw.text == "ok \ufffd\u2400 end" and "not UTF-8" in raw.note and raw.source == ""
 
 
-def test_each_bound_of_a_tree_is_its_own():
+def test_each_limit_of_a_tree_is_independent():
     lines = tree.json_lines(json.dumps(list(range(tree.MOST_LINES - 2))))
     assert len(lines) == tree.MOST_LINES
     with pytest.raises(tree.TooLarge):
@@ -150,7 +150,7 @@ def masked(content: bytes, content_type: str | None) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["", "raw", "hex"])
-def test_a_function_of_the_site_changes_what_is_shown_of_a_body(settings, mode):
+def test_a_site_function_changes_the_displayed_body(settings, mode):
     settings.VITRINE_BODY_FORMATTER = f"{__name__}.masked"
     shown = display.view(Body(b'{"card": 4711}', 0, 14, BodyKind.DATA, None), mode)
     assert "4711" not in f"{shown.text}{shown.tree}{shown.source}" and "***" in f"{shown.text}{shown.tree}"
@@ -160,7 +160,7 @@ def test_a_function_of_the_site_changes_what_is_shown_of_a_body(settings, mode):
     assert display.view(Body(b"4711 and mo", 0, 99, BodyKind.DATA, None), "raw").note.startswith("The first 11 of 99")
 
 
-def test_a_function_that_fails_shows_nothing_of_the_body(settings):
+def test_a_failing_site_function_hides_the_body(settings):
     settings.VITRINE_BODY_FORMATTER = f"{__name__}.masked"
     shown = display.view(Body(b"secret fail", 0, 11, BodyKind.DATA, None))
     assert "secret" not in shown.text and shown.text.startswith("The formatter of bodies failed")

@@ -34,7 +34,7 @@ def test_an_axis_ends_at_a_round_number_and_its_ticks_are_whole(value, top):
         (timedelta(days=9), "9.0 days"),
     ],
 )
-def test_a_duration_in_one_unit(duration, text):
+def test_a_duration_has_one_unit(duration, text):
     assert labels.brief(duration) == text
 
 
@@ -109,7 +109,7 @@ def heights(path: str) -> list[float]:
     return [round(float(low) - float(high), 1) for low, high in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", path)]
 
 
-def test_bars_stand_on_each_other_in_proportion():
+def test_stacked_bars_are_proportional():
     chart = columns.stacked_bars(HOURS[:2], {"a": [4, 2], "b": [0, 2]}, "column")
     full = frame.HEIGHT - frame.TOP - frame.BOTTOM
     below, above = chart.shapes
@@ -127,7 +127,7 @@ def test_labels_of_a_logarithmic_axis_do_not_overlap():
     assert all(below.at - above.at >= 11 for below, above in zip(ticks, ticks[1:], strict=False))
 
 
-def test_a_line_is_interrupted_where_nothing_was_measured():
+def test_a_line_is_interrupted_where_values_are_missing():
     second = timedelta(seconds=1)
     [shape] = columns.duration_lines(HOURS[:5], {"p50": [second, second, None, second, None]}, "column").shapes
     assert re.findall(r"[MLH]", shape.path) == ["M", "L", "M", "H"]
@@ -135,7 +135,7 @@ def test_a_line_is_interrupted_where_nothing_was_measured():
 
 @pytest.mark.parametrize("variant", [*frame.WIDTHS, *frame.COLUMN_WIDTHS])
 @pytest.mark.parametrize("count", [1, 2, 22])
-def test_labels_of_time_have_room_and_stay_inside(variant, count):
+def test_labels_of_time_do_not_overlap_and_stay_inside(variant, count):
     chart = columns.stacked_bars(HOURS[:count], {"a": [1] * count}, variant)
     positions = [tick.at for tick in chart.x_ticks]
     assert positions
@@ -163,7 +163,7 @@ def test_labels_of_time_have_room_and_stay_inside(variant, count):
         (datetime(2026, 3, 2, tzinfo=UTC), timedelta(days=7), 40, ["13 Apr", "08 Jun", "03 Aug", "28 Sep"]),
     ],
 )
-def test_labels_of_time_are_at_round_times_and_tell_a_new_day(first, length, count, texts):
+def test_labels_of_time_are_at_round_times_and_mark_a_new_day(first, length, count, texts):
     starts = [first + i * length for i in range(count)]
     found = [tick.text for tick in columns.stacked_bars(starts, {"a": [1] * count}, "column").x_ticks]
     assert found == texts

@@ -60,7 +60,7 @@ def test_every_page_of_a_namespace_says_that_its_clock_is_paused(pages, jobs, as
     assert PAUSED not in body_of(client.get("/"))
 
 
-def test_so_does_every_page_of_a_virtual_host(broker_database, as_):
+def test_every_page_of_a_virtual_host_says_that_its_clock_is_paused(broker_database, as_):
     rabbitmq.create_vhost("clocked")
     rabbitmq.declare_queue(EntityAddress("clocked", "q"))
     namespaces.pause_clock("clocked")
@@ -71,7 +71,7 @@ def test_so_does_every_page_of_a_virtual_host(broker_database, as_):
     assert [page for page in pages if body_of(client.get(page)).count(PAUSED) != 1] == []
 
 
-def test_in_real_time_the_namespaces_and_the_entities_pages_offer_to_pause_it(queue, jobs, as_):
+def test_in_real_time_namespace_and_entity_pages_offer_to_pause_the_clock(queue, jobs, as_):
     client = as_("administrator")
     for page in (f"/namespaces/{queue.namespace}/", f"/entities/{queue}"):
         shown = body_of(client.get(page))
@@ -87,7 +87,7 @@ def test_the_page_of_a_clock_shows_its_time(queue, as_):
     assert f"Clock: real time, <time data-clock-now>{now_of(queue):%Y-%m-%d %H:}" in page
 
 
-def test_pausing_stepping_and_resuming_without_javascript(queue, move):
+def test_a_clock_is_paused_stepped_and_resumed_without_javascript(queue, move):
     page = f"/entities/{queue}?tab=locked"
     answer = move(queue.namespace, act="pause", page=page)
     assert answer.redirect_chain == [(page, 302)] and PAUSED in body_of(answer)
@@ -107,14 +107,14 @@ def test_pausing_stepping_and_resuming_without_javascript(queue, move):
     ]
 
 
-def test_a_step_to_an_instant(queue, move):
+def test_a_clock_can_be_stepped_to_an_instant(queue, move):
     namespaces.pause_clock(queue.namespace)
     at = now_of(queue).replace(microsecond=0) + timedelta(days=2)
     move(queue.namespace, step=f"{at:%Y-%m-%d %H:%M:%S}")
     assert now_of(queue) == at
 
 
-def test_a_step_to_the_next_change_goes_exactly_there_and_shows_what_came_of_it(queue, move, as_):
+def test_a_step_to_the_next_change_goes_exactly_there_and_shows_its_result(queue, move, as_):
     namespaces.pause_clock(queue.namespace)
     [row] = reads.list_messages(queue, reads.Tab.LOCKED).rows
     shown = body_of(as_("administrator").get(f"/entities/{queue}"))
@@ -130,7 +130,7 @@ def test_a_step_to_the_next_change_goes_exactly_there_and_shows_what_came_of_it(
     assert answer.status_code == 200 and 'role="alert"' not in body_of(answer)
 
 
-def test_every_page_says_so_while_the_clock_is_not_real_time(queue, as_, move):
+def test_every_page_shows_a_clock_that_is_not_in_real_time(queue, as_, move):
     client = as_("administrator")
     move(queue.namespace, act="pause")
     move(queue.namespace, by="5 min")
@@ -146,7 +146,7 @@ def test_a_refused_step_names_durations_as_the_field_does(queue, as_):
         assert "for example 90 s, 2 h or 2030" in body_of(answer)
 
 
-def test_resuming_at_real_time_jumps_there(queue, move):
+def test_resuming_in_real_time_jumps_to_the_present(queue, move):
     namespaces.pause_clock(queue.namespace)
     namespaces.resume_clock(queue.namespace, 0.001)
     namespaces.pause_clock(queue.namespace)
@@ -158,7 +158,7 @@ def test_resuming_at_real_time_jumps_there(queue, move):
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_others_see_the_clock_and_why_they_may_not_move_it(queue, as_, role):
+def test_other_roles_see_the_clock_and_the_role_required_to_change_it(queue, as_, role):
     namespaces.pause_clock(queue.namespace)
     client, at = as_(role), now_of(queue)
     shown = body_of(client.get(f"/entities/{queue}"))
@@ -172,7 +172,7 @@ def test_others_see_the_clock_and_why_they_may_not_move_it(queue, as_, role):
 @pytest.mark.parametrize(
     "given", [{"step": ""}, {"step": "soon"}, {"step": "never"}, {"step": "2001-01-01"}, {"by": "200 years"}, {"act": "back"}]
 )
-def test_a_bad_step_is_refused_where_it_was_typed(queue, as_, given):
+def test_a_bad_step_is_refused_at_its_field(queue, as_, given):
     namespaces.pause_clock(queue.namespace)
     at = now_of(queue)
     answer = as_("administrator").post(f"/clocks/{queue.namespace}/", given, headers=FRAGMENT)
@@ -180,12 +180,12 @@ def test_a_bad_step_is_refused_where_it_was_typed(queue, as_, given):
     assert now_of(queue) == at
 
 
-def test_it_goes_back_to_no_other_site(queue, move):
+def test_the_clock_form_never_redirects_to_another_site(queue, move):
     answer = move(queue.namespace, act="pause", page="https://evil.example/")
     assert answer.redirect_chain[0][0] == "/"
 
 
-def test_the_systems_own_clock_is_left_alone(broker_database, as_, move):
+def test_the_system_clock_cannot_be_changed(broker_database, as_, move):
     namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     assert "runs on real time" in body_of(as_("viewer").get("/namespaces/system/"))
     [told] = said(move("system", act="pause", page="/namespaces/system/"))
@@ -215,7 +215,7 @@ def parcels(transactional_db, queue):
     return queue
 
 
-def test_countdowns_stand_still_while_paused_and_jump_on_a_step_by_keyboard(parcels, browser):
+def test_countdowns_stop_while_paused_and_jump_on_a_step_by_keyboard(parcels, browser):
     page = browser()
     page.goto(f"/entities/{parcels}?tab=locked")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
@@ -235,7 +235,7 @@ def test_countdowns_stand_still_while_paused_and_jump_on_a_step_by_keyboard(parc
     page.wait_for_function("() => document.querySelector('#notices').textContent.includes('by 1 min')")
 
 
-def test_a_frame_that_was_read_earlier_does_not_set_the_clock_back(parcels, browser):
+def test_an_older_frame_does_not_set_the_clock_back(parcels, browser):
     page = browser()
     page.goto(f"/entities/{parcels}?tab=locked")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
@@ -250,7 +250,7 @@ def test_a_frame_that_was_read_earlier_does_not_set_the_clock_back(parcels, brow
     page.wait_for_function("() => document.querySelector('[data-clock-now]').textContent.startsWith('1970-01-01')")
 
 
-def test_who_looks_on_sees_the_notice_come_and_go(parcels, browser):
+def test_the_clock_notice_appears_and_disappears_on_open_pages(parcels, browser):
     namespaces.resume_clock(parcels.namespace)
     page = browser("viewer")
     page.goto(f"/entities/{parcels}")

@@ -26,7 +26,7 @@ def sent(content):
     return SimpleUploadedFile("vitrine.jsonl", content)
 
 
-def test_what_was_exported_is_previewed_and_imported_without_messages(market, as_):
+def test_an_export_is_previewed_and_imported_without_messages(market, as_):
     client = as_("administrator")
     content = exported(client, market.namespace)
     html, form = previewed(client, content, name="copy")
@@ -49,7 +49,7 @@ def previewed(client, content, **more):
     return body_of(answer), {"text": content.decode(), "do": "import", "token": token, **more}
 
 
-def test_an_export_of_what_is_there_is_nothing_to_change(market, jobs, vhost, as_):  # noqa: F811
+def test_importing_an_unchanged_export_changes_nothing(market, jobs, vhost, as_):  # noqa: F811
     client = as_("administrator")
     html, _ = previewed(client, exported(client, market.namespace, jobs.namespace, vhost))
     assert "Nothing to change." in html
@@ -78,7 +78,7 @@ def test_a_namespace_that_exists_is_updated_as_previewed(market, as_):
     assert reads.revisions(queue)[0].actor == record.actor
 
 
-def test_imported_objects_have_the_names_in_the_audit_that_they_have_if_made_by_hand(vhost, as_):  # noqa: F811
+def test_the_audit_names_imported_objects_like_manually_created_objects(vhost, as_):  # noqa: F811
     client = as_("administrator")
     rabbitmq.declare_exchange(vhost, "made", type="fanout")
     rabbitmq.set_policy(vhost, Policy("short", "^k", {"message-ttl": 5000}, "queues"))
@@ -92,7 +92,7 @@ def test_imported_objects_have_the_names_in_the_audit_that_they_have_if_made_by_
 
 
 @pytest.mark.parametrize("place", ["market", "jobs", "vhost"])
-def test_the_preview_says_settings_in_the_words_of_their_pages(request, place, as_):
+def test_the_preview_names_settings_like_their_pages(request, place, as_):
     client, where = as_("administrator"), request.getfixturevalue(place)
     name = getattr(where, "namespace", where)
     change, says = {
@@ -119,7 +119,7 @@ def test_the_preview_says_settings_in_the_words_of_their_pages(request, place, a
     assert "Nothing to change." in previewed(client, content)[0]
 
 
-def test_settings_that_changed_since_the_preview_are_shown_in_a_new_one(market, as_):
+def test_settings_that_changed_since_the_preview_require_a_new_preview(market, as_):
     client = as_("administrator")
     content = exported(client, market.namespace)
     queue = EntityAddress(market.namespace, "eu/orders")
@@ -135,7 +135,7 @@ def test_settings_that_changed_since_the_preview_are_shown_in_a_new_one(market, 
     assert "1 changed" in body_of(client.post(PAGE, form))
 
 
-def test_what_cannot_be_changed_is_refused_at_the_file(market, as_):
+def test_changes_of_immutable_settings_are_refused_at_the_file(market, as_):
     client = as_("administrator")
     content = exported(client, market.namespace).replace(b'"requires_session":false', b'"requires_session":true', 1)
     answer = client.post(PAGE, {"file": sent(content), "do": "preview"})
@@ -153,25 +153,25 @@ def test_an_import_without_a_preview_is_refused(market, as_):
     ("content", "says"),
     [(b"", "Choose a file."), (b"\xff\xfe", "not text in UTF-8"), (b"[]", "line 1"), (b"{}\n" * 1_500_000, "larger than 4 MB")],
 )
-def test_a_file_that_is_no_export_is_refused_at_its_field(broker_database, as_, content, says):
+def test_a_file_that_is_not_an_export_is_refused_at_its_field(broker_database, as_, content, says):
     answer = as_("administrator").post(PAGE, {"file": sent(content), "do": "preview"})
     assert answer.status_code == 400
     assert says in body_of(answer)
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_only_an_administrator_may(market, as_, role):
+def test_only_an_administrator_can_import_and_export(market, as_, role):
     client = as_(role)
     assert "requires the administrator role" in body_of(client.get(PAGE))
     assert client.post(f"{PAGE}export/", {"namespace": market.namespace}).status_code == 403
     assert client.post(PAGE, {"text": "{}", "do": "import"}).status_code == 403
 
 
-def test_an_export_of_nothing_says_what_to_choose(broker_database, as_):
+def test_an_export_without_a_selection_is_refused(broker_database, as_):
     assert as_("administrator").post(f"{PAGE}export/").status_code == 400
 
 
-def test_the_tail_shows_the_newest_events_of_what_was_asked_for(shop, jobs, as_):
+def test_the_tail_shows_the_newest_events_of_the_selected_entities(shop, jobs, as_):
     client = as_("viewer")
 
     def kinds(query):

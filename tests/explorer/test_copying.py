@@ -16,27 +16,27 @@ def form_of(client, address):
     return page.context["form"], body_of(page)
 
 
-def test_a_text_is_copied_as_it_is(shop, as_):
+def test_a_text_body_is_copied_unchanged(shop, as_):
     [number] = service_bus.send(shop, [Message("één\ntwee ".encode())])
     form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
     assert form["body"].value() == "één\ntwee " and "was not copied" not in page
 
 
 @pytest.mark.parametrize("body", NO_TEXT)
-def test_what_a_form_would_change_is_not_copied_and_that_is_said(shop, as_, body):
+def test_a_body_that_a_form_would_change_is_not_copied_with_a_note(shop, as_, body):
     [number] = service_bus.send(shop, [Message(body)])
     form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
     assert form["body"].value() == ""
     assert f"The body of message {number} was not copied into the form: it contains bytes or line endings that" in page
 
 
-def test_a_long_body_is_not_copied_and_that_is_said(shop, as_):
+def test_a_long_body_is_not_copied_with_a_note(shop, as_):
     [number] = service_bus.send(shop, [Message(b"x" * 65_537)])
     form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
     assert form["body"].value() == "" and "it is larger than 64 KB" in page
 
 
-def test_a_storage_queues_line_ends_are_not_lost_in_silence(jobs, as_):
+def test_a_note_warns_of_changed_line_ends_in_a_storage_queue(jobs, as_):
     queue_storage.put(jobs, "one\r\ntwo")
     form, page = form_of(as_("operator"), f"/send/{jobs}?like=9")
     assert form["text"].value() == "" and "was not copied into the form" in page

@@ -84,7 +84,7 @@ def test_a_note_is_saved_shown_and_removed(orders, as_):
     assert as_("viewer").post(url, {"action": "note", "note": "x"}).status_code == 403
 
 
-def test_one_is_tried_and_its_fate_followed(orders, as_):
+def test_a_trial_resubmission_shows_its_outcome(orders, as_):
     client, url = as_(), group_of(orders)
     answer = client.post(f"{url}&m=2", {"action": "try"})
     assert answer.status_code == 302 and parse_qs(urlsplit(answer.url).query)["tried"] == ["2"]
@@ -99,7 +99,7 @@ def test_one_is_tried_and_its_fate_followed(orders, as_):
     assert client.post(f"{url}&m=2", {"action": "try"}).status_code == 409
 
 
-def test_a_repair_is_previewed_tried_and_completed(orders, as_):
+def test_a_repair_is_previewed_tested_and_completed(orders, as_):
     client, url = as_(), f"{group_of(orders)}&m=3"
     before = {"original": '{\n  "total": 1,\n  "currency": "DM"\n}', "properties": "fixed=yes", "patch": ""}
     form = {**before, "body": '{\r\n  "total": 1,\r\n  "currency": "EUR"\r\n}'}
@@ -118,12 +118,12 @@ def test_a_repair_is_previewed_tried_and_completed(orders, as_):
     assert "Message ID" in body_of(client.get(compare))
 
 
-def test_a_message_that_is_resubmitted_as_it_is_was_not_repaired(orders, as_):
+def test_a_message_resubmitted_unchanged_is_not_marked_as_repaired(orders, as_):
     as_().post(f"{group_of(orders)}&m=2", {"action": "try"})
     assert "repaired by" not in body_of(as_().get(f"/messages/{orders.namespace}/{orders.path}/6"))
 
 
-def test_all_are_repaired_by_a_merge_patch_after_a_preview_of_three(orders, as_):
+def test_all_messages_are_repaired_by_a_merge_patch_after_a_preview_of_three(orders, as_):
     client, url = as_(), group_of(orders)
     text = body_of(client.post(url, {"action": "preview-all", "patch": '{"currency": "EUR"}'}))
     assert text.count('class="preview"') == 3 and "its body is not JSON" in text
@@ -136,7 +136,7 @@ def test_all_are_repaired_by_a_merge_patch_after_a_preview_of_three(orders, as_)
     assert 'Repair: <code>merge patch {"currency": "EUR"}</code>' in html.unescape(shown) and "merge patch" not in hidden
 
 
-def test_the_preview_of_all_names_the_messages_that_would_be_refused(orders, as_):
+def test_the_preview_names_the_messages_that_would_be_refused(orders, as_):
     """Also those that are not among the three that are shown."""
     client, url = as_(), group_of(orders)
     text = body_of(client.post(url, {"action": "preview-all", "patch": '{"currency": "EUR"}'}))
@@ -150,7 +150,7 @@ def test_the_preview_of_all_names_the_messages_that_would_be_refused(orders, as_
     assert "all can be repaired" in body_of(client.post(group_of(orders, "Late"), {"action": "preview-all", "patch": '{"a": 1}'}))
 
 
-def test_the_preview_shows_messages_that_change_and_counts_those_that_can(orders, as_):
+def test_the_preview_shows_changed_messages_and_counts_repairable_messages(orders, as_):
     """Also if the newest messages cannot be repaired."""
     sql = "UPDATE vitrine_message SET body = 'no json' WHERE entity_id = %s AND sequence_number IN (2, 3)"
     connections.current().execute(sql, [reads.entity(orders).id])
@@ -191,7 +191,7 @@ def test_text_is_found_and_replaced_in_all_bodies(orders, as_):
         ("[" * 5000, "cannot be used"),
     ],
 )
-def test_a_patch_that_cannot_be_used_is_explained_and_kept(orders, as_, patch, problem):
+def test_an_invalid_patch_is_explained_and_kept_in_the_form(orders, as_, patch, problem):
     text = body_of(as_().post(group_of(orders), {"action": "preview-all", "patch": patch}))
     assert problem in html.unescape(text)
     assert as_().post(group_of(orders), {"action": "repair", "patch": patch}).status_code == 400
@@ -204,7 +204,7 @@ def test_a_repaired_body_that_is_too_large_is_refused(orders, as_, monkeypatch):
     assert changed.problem == "with its new body it has 109 bytes; 50 are allowed"
 
 
-def test_all_are_resubmitted_at_a_pace_stopped_and_undone(orders, as_):
+def test_a_group_is_resubmitted_at_a_pace_stopped_and_undone(orders, as_):
     client, url = as_(), group_of(orders)
     for pace in ("0", "1000000", "fast"):
         refused = client.post(url, {"action": "resubmit", "pace": pace})
@@ -244,7 +244,7 @@ def test_a_group_is_moved_to_another_queue(orders, as_):
     assert (reads.entity(orders).counts.dead_letter, reads.entity(other).counts.active) == (1, 4)
 
 
-def test_two_people_on_the_same_group(orders, as_):
+def test_messages_resubmitted_by_another_user_are_not_resubmitted_again(orders, as_):
     """What the first one resubmitted is not resubmitted again by the second, whose page is older."""
     ada, ben, url = as_(), as_(), group_of(orders)
     assert "Resubmit 4" in body_of(ada.get(url)) and "Resubmit 4" in body_of(ben.get(url))
@@ -257,7 +257,7 @@ def test_two_people_on_the_same_group(orders, as_):
     assert "Message 2 was not resubmitted: it is no longer in the list." in text and "Resubmitted 0" not in text
 
 
-def test_a_running_operation_of_somebody_else_is_named_beside_the_buttons(orders, as_, monkeypatch):
+def test_a_running_operation_of_another_user_is_shown_beside_the_buttons(orders, as_, monkeypatch):
     """And afterwards it says how many had left before it reached them."""
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
     ada, ben, url = as_(), as_(), group_of(orders)
@@ -273,7 +273,7 @@ def test_a_running_operation_of_somebody_else_is_named_beside_the_buttons(orders
     assert "0 of 4 done, 4 had left before" in text and 'max="4" value="4"' in text and "works on this" not in text
 
 
-def test_a_stopped_and_undone_operation_does_not_claim_that_the_rest_had_left(orders, as_, monkeypatch):
+def test_a_stopped_and_undone_operation_does_not_report_the_rest_as_gone(orders, as_, monkeypatch):
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
     monkeypatch.setattr(runner, "BATCH", 3)
     client, url = as_(), group_of(orders)
@@ -287,7 +287,7 @@ def test_a_stopped_and_undone_operation_does_not_claim_that_the_rest_had_left(or
     assert "had left before" not in text and "Left before" not in body_of(client.get(f"/operations/{operation.id}"))
 
 
-def test_people_without_the_right_only_look(orders, as_):
+def test_users_without_the_right_have_read_only_pages(orders, as_):
     viewer, url = as_("viewer"), group_of(orders)
     text = body_of(viewer.get(url))
     assert "Acting on messages requires the operator role" in text and "Resubmit 4" not in text
@@ -297,7 +297,7 @@ def test_people_without_the_right_only_look(orders, as_):
     assert reads.entity(orders).counts.dead_letter == 5
 
 
-def test_bad_addresses(orders, as_):
+def test_bad_addresses_are_refused(orders, as_):
     client, at = as_(), f"{orders.namespace}/{orders.path}"
     assert client.get(f"/dead-letters/dead-letter/{at}").status_code == 200
     assert client.get(f"/dead-letters/nowhere/{at}").status_code == 404
@@ -342,7 +342,7 @@ def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inb
     assert reads.counts(mail).active == 2
 
 
-def test_normal_messages_of_a_queue_with_dead_letters_are_not_counted_as_dead(db, as_):
+def test_normal_messages_beside_dead_letters_are_not_counted_as_dead_letters(db, as_):
     """RMQ-066: a message that has died has x-death. So the others of a queue that is also published to are left alone."""
     mail = EntityAddress(f"dead {uuid.uuid4().hex[:6]}", "mail")
     rabbitmq.create_vhost(mail.namespace)
@@ -362,7 +362,7 @@ def test_normal_messages_of_a_queue_with_dead_letters_are_not_counted_as_dead(db
     assert reads.counts(work).active == 30 and not reads.dead_groups(EntityFilter(namespace=mail.namespace)).groups
 
 
-def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_one_page(transactional_db, orders, browser):  # noqa: F811
+def test_a_trial_and_a_resubmission_of_all_with_stop_and_undo_work_on_one_page(transactional_db, orders, browser):  # noqa: F811
     """By keyboard: open the group, try one, resubmit the rest at a pace, stop, undo."""
     page = browser("operator")
     page.goto(f"/dead-letters/?q={orders.namespace}")
@@ -394,7 +394,7 @@ def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_o
     assert urlsplit(page.url).path == here
 
 
-def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transactional_db, orders, browser):  # noqa: F811
+def test_keys_move_through_the_messages_of_a_group_and_try_the_open_message(transactional_db, orders, browser):  # noqa: F811
     """As in every list: j and k walk, o opens, Esc closes, Enter opens the message's page."""
     page = browser("operator")
     page.goto(group_of(orders))
@@ -422,7 +422,7 @@ def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transaction
     page.wait_for_url("**/messages/**")
 
 
-def test_a_click_anywhere_in_a_row_of_the_inbox_opens_the_group_but_links_in_it_lead_elsewhere(
+def test_a_click_on_an_inbox_row_opens_the_group_and_links_in_it_still_work(
     transactional_db,
     orders,
     browser,  # noqa: F811
@@ -437,7 +437,7 @@ def test_a_click_anywhere_in_a_row_of_the_inbox_opens_the_group_but_links_in_it_
     page.wait_for_url(f"**/entities/{orders.namespace}/**")
 
 
-def test_the_repair_of_all_leaves_the_list_and_the_buttons_in_view(transactional_db, orders, browser):  # noqa: F811
+def test_the_repair_form_keeps_the_list_and_the_buttons_visible(transactional_db, orders, browser):  # noqa: F811
     sent = [Message(b'{"currency": "DM"}', message_id=f"more-{number}") for number in range(40)]
     service_bus.send(orders, sent, actor=WORKER)
     for message in service_bus.receive(orders, 40, actor=WORKER):
@@ -451,7 +451,7 @@ def test_the_repair_of_all_leaves_the_list_and_the_buttons_in_view(transactional
     expect(page.locator("#group-list .row-link").first).to_be_in_viewport()
 
 
-def test_the_link_to_the_repair_of_all_opens_its_form_and_keeps_it_open(transactional_db, orders, browser):  # noqa: F811
+def test_the_repair_link_opens_its_form_and_keeps_it_open(transactional_db, orders, browser):  # noqa: F811
     page = browser("operator")
     page.goto(group_of(orders))
     fetched = []

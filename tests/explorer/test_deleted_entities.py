@@ -26,7 +26,7 @@ def url(address):
     return f"/entities/{address.namespace}/{address.path}"
 
 
-def test_a_deleted_entity_is_remembered_with_who_when_and_how_many(queue):
+def test_a_deleted_entity_is_recorded_with_actor_time_and_message_count(queue):
     service_bus.send(queue, [Message(b"x") for _ in range(3)])
     service_bus.receive_and_delete(queue, 1)
     assert deleted_entity(queue) is None
@@ -55,7 +55,7 @@ def test_the_page_is_a_record_with_history_and_settings(as_, queue):
     assert viewer.get(f"{url(queue)}?tab=dead-letter").status_code == 200  # a link from the time when it existed
 
 
-def test_a_new_entity_of_the_same_name_is_shown_and_the_old_one_by_its_id(as_, queue):
+def test_a_new_entity_of_the_same_name_is_shown_and_the_deleted_entity_by_its_id(as_, queue):
     viewer = as_("viewer")
     entities.delete_queue(queue)
     entities.create_queue(queue)
@@ -65,7 +65,7 @@ def test_a_new_entity_of_the_same_name_is_shown_and_the_old_one_by_its_id(as_, q
     assert "Deleted by" not in viewer.get(f"{url(queue)}?of=1").text
 
 
-def test_what_never_existed_is_not_found(as_, queue):
+def test_an_entity_that_never_existed_is_not_found(as_, queue):
     viewer = as_("viewer")
     assert viewer.get(f"/entities/{queue.namespace}/nothing").status_code == 404
     assert viewer.get("/entities/nowhere/nothing").status_code == 404

@@ -99,7 +99,7 @@ def _missing() -> dict[str, set[EventKind]]:
     return {path: wanted - seen[path] for path, wanted in OUTCOMES.items() if wanted - seen[path]}
 
 
-def test_every_outcome_occurs_and_dead_letters_stay_few(shop, monkeypatch):
+def test_every_outcome_occurs_and_few_messages_are_dead_lettered(shop, monkeypatch):
     monkeypatch.setattr(traffic, "MOST_DEAD", 4)
     monkeypatch.setattr(traffic, "LEFT_DEAD", 2)
     clock = Stopwatch()
@@ -149,7 +149,7 @@ def test_each_subscription_gets_what_its_rule_takes(shop):
     assert all(expected.values())
 
 
-def test_a_parcel_goes_through_its_steps_in_order(shop):
+def test_the_events_of_a_parcel_are_in_order(shop):
     clock = Stopwatch()
     _play(_runner(shop, clock), clock, turns=400)
     parcels = {event.sequence_number: event.session_id for event in _events("parcels", [EventKind.SENT])}
@@ -159,7 +159,7 @@ def test_a_parcel_goes_through_its_steps_in_order(shop):
     assert len(done) > 3 and all(numbers == sorted(numbers) for numbers in done.values())
 
 
-def test_a_message_that_is_none_of_the_shops_is_dead_lettered_with_a_reason(shop):
+def test_a_message_unknown_to_the_shop_is_dead_lettered_with_a_reason(shop):
     sent = [Message(b"hello?"), Message(b"[1, 2]"), Message(b'{"order": "SO-1"}')]
     service_bus.send(_address("orders"), sent)
     clock = Stopwatch()
@@ -169,7 +169,7 @@ def test_a_message_that_is_none_of_the_shops_is_dead_lettered_with_a_reason(shop
     assert {bytes(message.body) for message in unreadable} == {message.body for message in sent}
 
 
-def test_paused_means_that_nothing_moves(shop):
+def test_a_paused_demo_sends_and_receives_nothing(shop):
     row = Demonstration.objects.create(pk=Demonstration.ONLY)
     clock = Stopwatch()
     runner = _runner(shop, clock)
@@ -186,7 +186,7 @@ def test_paused_means_that_nothing_moves(shop):
     assert len(_events("orders")) > before["orders"]
 
 
-def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
+def test_a_failing_program_restarts_and_is_logged_once(caplog):
     clock, calls = Stopwatch(), []
 
     def program():
@@ -235,7 +235,7 @@ def test_the_playground_has_a_message_in_each_state(shop):
 
 
 @pytest.mark.django_db
-def test_it_is_set_up_once(monkeypatch):
+def test_the_demo_is_set_up_once(monkeypatch):
     calls = []
     for part in parts.parts():
         monkeypatch.setattr(part, "seed", partial(calls.append, part.NAMESPACE))
@@ -252,12 +252,12 @@ def test_the_programs_of_a_deleted_namespace_do_not_run(photolab):
     assert found.keys() == photolab_demo.programs(photolab, random.Random(4)).keys()
 
 
-def test_the_page_of_faults_says_what_each_program_does():
+def test_the_faults_page_describes_each_program():
     for part in parts.parts():
         assert part.DOES.keys() == part.programs(part.NAMESPACE, random.Random(4), "").keys(), part.NAMESPACE
 
 
-def test_the_button_pauses_and_resumes_for_operators_alone(as_):
+def test_only_operators_have_the_pause_button(as_):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     operator, viewer = as_("operator"), as_("viewer")
     assert b"Pause demo" in operator.get("/entities/").content
@@ -276,7 +276,7 @@ def test_the_button_pauses_and_resumes_for_operators_alone(as_):
     assert operator.post(reverse("explorer:demonstration"), {"do": "dance"}).status_code == 400
 
 
-def test_without_a_demonstration_there_is_no_button(as_, settings):
+def test_without_a_demo_there_is_no_pause_button(as_, settings):
     assert b"the demonstration" not in as_("operator").get("/entities/").content
     Demonstration.objects.create(pk=Demonstration.ONLY)
     settings.VITRINE_DEMO = False
@@ -340,14 +340,14 @@ def test_a_killed_consumer_keeps_its_locks_until_they_end(faulty):
     assert len(_events_of_first(EventKind.RECEIVED)) > before[0]
 
 
-def test_a_failing_consumer_abandons_what_it_receives(faulty):
+def test_a_failing_consumer_abandons_its_messages(faulty):
     runner, clock, running = faulty
     running.start("orders-1", FaultKind.FAILING)
     _play(runner, clock, turns=12)
     assert len(_events_of_first(EventKind.ABANDONED)) > 2
 
 
-def test_a_slow_consumer_takes_longer_and_a_disconnected_one_starts_anew():
+def test_a_slow_consumer_takes_longer_and_a_disconnected_consumer_restarts():
     clock, calls, times = Stopwatch(), [], []
 
     def program():
@@ -380,7 +380,7 @@ def test_cut_connections_are_opened_again(faulty):
     assert before.closed and _events("orders", [EventKind.COMPLETED])
 
 
-def test_faults_are_for_operators_and_end_by_themselves(as_, monkeypatch):
+def test_faults_require_an_operator_and_end_automatically(as_, monkeypatch):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     photolab_demo.seed()
     operator, viewer, address = as_("operator"), as_("viewer"), reverse("explorer:faults")
@@ -445,14 +445,14 @@ def _stored(name: str) -> EntityAddress:
     return EntityAddress(photolab_demo.NAMESPACE, name)
 
 
-def test_the_photo_laboratory_begins_with_messages_that_failed_and_some_that_wait(photolab):
+def test_the_photo_lab_begins_with_failed_and_waiting_messages(photolab):
     assert (reads.counts(_stored(photolab_demo.POISON)).active, reads.counts(_stored(photolab_demo.MAILINGS)).delayed) == (2, 3)
     assert reads.counts(_stored(photolab_demo.THUMBNAILS)).active == 5
     photolab_demo.seed()
     assert reads.counts(_stored(photolab_demo.POISON)).active == 2, "one that is there stays as it is"
 
 
-def test_the_photo_laboratory_has_pictures_that_wait_at_any_time(photolab):
+def test_the_photo_lab_always_has_waiting_pictures(photolab):
     """Also while pictures come more slowly than they can be made smaller, expire, or fail."""
     seconds, waiting = 0.0, 0
     runner = Runner(photolab_demo.programs(photolab, random.Random(5)), is_paused=lambda: False, clock=lambda: seconds)
@@ -466,7 +466,7 @@ def test_the_photo_laboratory_has_pictures_that_wait_at_any_time(photolab):
     assert waiting < 20, "the resizer keeps pace"
 
 
-def test_the_photo_laboratory_shows_every_reason_a_message_cannot_be_had(photolab):
+def test_the_photo_lab_shows_every_reason_for_invisibility(photolab):
     seen, seconds = set(), 0.0
     runner = Runner(photolab_demo.programs(photolab, random.Random(3)), is_paused=lambda: False, clock=lambda: seconds)
     wanted = {DisplayState.VISIBLE, DisplayState.DELAYED, DisplayState.LEASED, DisplayState.EXTENDED}

@@ -33,7 +33,7 @@ def past(transactional_db, settings, tmp_path):
         connection.execute("TRUNCATE vitrine_message_event, vitrine_traffic")
 
 
-def test_the_past_is_consistent_and_follows_the_queues_settings(past):
+def test_the_generated_history_is_consistent_and_follows_the_queues_settings(past):
     queues, events, done = past
     kinds = generated_events.check(events, {queues[one.path].pk: one for one in done.truths})
     assert done.messages == 3000 - sum(one.not_ended for one in done.truths) and done.events == len(events) < 4 * 3000
@@ -48,7 +48,7 @@ def test_the_past_is_consistent_and_follows_the_queues_settings(past):
     assert newest <= datetime.now(UTC) and newest - min(row["at"] for row in events) > timedelta(days=2.9)
 
 
-def test_a_deploy_is_marked_before_the_incident_and_a_setting_was_changed(past):
+def test_the_incident_follows_a_deploy_and_a_settings_change(past):
     queues, events, _ = past
     now = datetime.now(UTC)
     [deploy] = changes.deploys(NAMESPACE, now - timedelta(days=7), now)
@@ -69,6 +69,6 @@ def test_a_deploy_is_marked_before_the_incident_and_a_setting_was_changed(past):
     assert held == {(False, timedelta(seconds=10)), (True, timedelta(seconds=5))}
 
 
-def test_a_queue_that_has_had_messages_gets_no_past(past):
+def test_a_queue_with_messages_gets_no_generated_history(past):
     assert history.generate(NAMESPACE, messages=100) is None
     assert len(changes.deploys(NAMESPACE, datetime.now(UTC) - timedelta(days=7), datetime.now(UTC))) == 1

@@ -38,7 +38,7 @@ def new(client, vhost, **given):  # noqa: F811
     return client.post(reverse("explorer:rabbitmq_policy_new", args=("user", vhost)), fields, follow=True)
 
 
-def test_saving_a_policy_tells_what_expires_by_it(orders, as_, vhost):  # noqa: F811
+def test_saving_a_policy_reports_expired_messages(orders, as_, vhost):  # noqa: F811
     told = said(new(as_("administrator"), vhost, message_ttl="30 s"))
     assert told == (
         "Created the policy p. It applies to 2 queues and 0 exchanges. Effective settings changed for 2 queues and 0 exchanges. "
@@ -47,13 +47,13 @@ def test_saving_a_policy_tells_what_expires_by_it(orders, as_, vhost):  # noqa: 
     assert reads.counts(orders).active == 0  # and so it was
 
 
-def test_saving_one_that_touches_nothing_says_so(orders, as_, vhost):  # noqa: F811
+def test_saving_a_policy_without_effects_says_so(orders, as_, vhost):  # noqa: F811
     told = said(new(as_("administrator"), vhost, message_ttl="1 h"))
     assert told.endswith("The expiry of 3 ready messages was recalculated. No existing messages are affected.")
     assert reads.counts(orders).active == 3
 
 
-def test_deleting_one_tells_what_it_ruled(orders, as_, vhost):  # noqa: F811
+def test_deleting_a_policy_reports_the_affected_objects(orders, as_, vhost):  # noqa: F811
     from django.urls import reverse
 
     rabbitmq.set_policy(vhost, Policy("p", "^orders$", {"message-ttl": 3_600_000}, "queues"))
@@ -64,7 +64,7 @@ def test_deleting_one_tells_what_it_ruled(orders, as_, vhost):  # noqa: F811
     assert told.startswith("Deleted the policy p. Effective settings changed for 1 queue and 0 exchanges. The expiry of 3 ready")
 
 
-def test_the_core_tells_how_many_it_rules_then(orders, vhost):  # noqa: F811
+def test_a_policy_change_reports_the_number_of_governed_objects(orders, vhost):  # noqa: F811
     rabbitmq.set_policy(vhost, Policy("strong", "^orders$", {"max-length": 9}, "queues", 9))
     told = rabbitmq.change_policy(vhost, "weak", False, Policy("weak", "", {"max-length": 8}, "all"))
     assert told.governed == (1, 6)  # the stronger one keeps orders; the default exchange is never ruled
@@ -74,7 +74,7 @@ def test_the_core_tells_how_many_it_rules_then(orders, vhost):  # noqa: F811
     assert [policy.name for policy in rabbitmq.list_policies(vhost)] == ["strong"]
 
 
-def test_saving_settings_of_a_service_bus_queue_tells_its_effect(namespace, as_):
+def test_saving_service_bus_settings_reports_their_effect(namespace, as_):
     address = EntityAddress(namespace, "orders")
     entities.create_queue(address, dead_lettering_on_message_expiration=True)
     service_bus.send(address, [Message(body=b"1"), Message(body=b"2", time_to_live=timedelta(days=1))])

@@ -31,7 +31,7 @@ def shown(tree):
     return [item.prefix or item.parts[0].address.path for item in tree.items]
 
 
-def test_three_or_more_names_that_begin_alike_are_a_group(many):
+def test_three_or_more_names_with_a_common_prefix_are_a_group(many):
     found = reads.tree(EntityFilter(namespace=many))
     assert shown(found) == ["alone", "de-1", "de-2", "eu/", "us."]
     assert (found.count, found.totals.entities) == (5, 9)
@@ -51,14 +51,14 @@ def test_a_topic_counts_once_with_its_subscriptions(namespace):
     assert (group.prefix, group.entities) == ("news/", 6)
 
 
-def test_inside_a_group_names_are_grouped_by_what_follows(namespace):
+def test_names_in_a_group_are_grouped_by_their_next_part(namespace):
     for name in ("a/b/1", "a/b/2", "a/b/3", "a/c"):
         entities.create_queue(EntityAddress(namespace, name))
     found = reads.tree(EntityFilter(namespace=namespace, prefix="a/"))
     assert shown(found) == ["a/b/", "a/c"]
 
 
-def test_groups_are_open_while_all_entities_fit_and_the_opposite_on_request(many):
+def test_groups_are_open_while_all_entities_fit_and_can_be_toggled(many):
     def is_open(**given):
         found = reads.tree(EntityFilter(namespace=many), **given)
         return [item.is_open for item in found.items if item.prefix]
@@ -84,14 +84,14 @@ def test_each_open_group_has_its_entities_in_the_order_of_the_table(many, monkey
     assert [one.address.path for one in reads.entities_by_id(us.children)] == ["us.y", "us.x", "us.z"]
 
 
-def test_what_needs_a_person_comes_first(many):
+def test_entities_that_need_attention_are_first(many):
     queue = EntityAddress(many, "de-2")
     service_bus.send(queue, [Message(b"x")])
     service_bus.dead_letter(queue, [service_bus.receive(queue)[0].lock_token], "no")
     assert shown(reads.tree(EntityFilter(namespace=many), sort="-attention"))[:2] == ["de-2", "us."]
 
 
-def test_pages_have_each_item_once_and_say_how_many_there_are(many, as_, monkeypatch):
+def test_pages_have_each_item_once_and_the_total(many, as_, monkeypatch):
     monkeypatch.setattr(overview, "ROWS", 2)
     client, found = as_("viewer"), []
     for number in (1, 2, 3):
@@ -102,7 +102,7 @@ def test_pages_have_each_item_once_and_say_how_many_there_are(many, as_, monkeyp
     assert "No entities on this page" in body_of(client.get(f"/namespaces/{many}/?page=4"))
 
 
-def test_a_closed_group_opens_by_its_link_and_a_long_one_leads_to_all(many, as_, monkeypatch):
+def test_a_closed_group_opens_by_its_link_and_a_long_group_links_to_all_its_entities(many, as_, monkeypatch):
     monkeypatch.setattr(overview, "ROWS", 2)
     client = as_("viewer")
     [group] = [one for one in client.get(f"/namespaces/{many}/?page=2").context["lines"] if one.item]
@@ -137,14 +137,14 @@ def test_stored_bytes_and_the_last_receive_are_shown_on_request(many, as_):
     assert re.search(r'data-label="Stored">[1-9]\d*\sbytes</td>', body) and 'data-label="Last receive">' in body
 
 
-def test_totals_lead_to_what_they_are_the_sum_of(many, as_):
+def test_totals_link_to_their_messages(many, as_):
     client = as_("viewer")
     links = {one.name: one.href for one in client.get(f"/namespaces/{many}/").context["totals"]}
     assert links["queues"] == "?kind=queue"
     assert client.get(f"/namespaces/{many}/{links['active']}").context["lines"][0].item.prefix == "us."
 
 
-def test_a_poison_queue_of_any_name_holds_dead_letters(account):
+def test_a_poison_queue_of_any_name_counts_as_dead_letters(account):
     jobs, failed = EntityAddress(account, "jobs"), EntityAddress(account, "failed")
     queue_storage.create_queue(failed)
     queue_storage.create_queue(jobs, max_dequeue_count=2, poison_queue="failed")
@@ -154,7 +154,7 @@ def test_a_poison_queue_of_any_name_holds_dead_letters(account):
     assert {part.waits_for_operator for part in reads.tallies(EntityFilter(namespace=account)).rows} == {True, False}
 
 
-def test_a_queue_that_only_collects_dead_letters_holds_them(vhost):  # noqa: F811
+def test_a_queue_that_only_collects_dead_letters_counts_as_dead_letters(vhost):  # noqa: F811
     rabbits.declare(vhost, "work", dead_letter_exchange="amq.fanout")
     rabbits.declare(vhost, "other", dead_letter_exchange="", dead_letter_routing_key="by-name")
     for name in ("dead", "by-name", "retry", "plain"):

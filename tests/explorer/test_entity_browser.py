@@ -43,7 +43,7 @@ def one_of_each(transactional_db):
     return queue, jobs, rabbits
 
 
-def test_the_first_message_stands_in_the_upper_part_of_the_window(one_of_each, browser):  # noqa: F811
+def test_the_first_message_is_in_the_upper_part_of_the_window(one_of_each, browser):  # noqa: F811
     page = browser("operator", viewport={"width": 1440, "height": 900})
     for size, limit in (({"width": 1440, "height": 900}, 330), ({"width": 390, "height": 844}, 420)):
         page.set_viewport_size(size)
@@ -82,7 +82,7 @@ def test_all_tabs_can_be_read_however_wide_their_counts_are(one_of_each, browser
     expect(page.get_by_role("link", name="Board")).to_be_visible()
 
 
-def test_everything_in_the_head_follows_what_happens(one_of_each, browser):  # noqa: F811
+def test_the_page_header_is_live(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     page = browser("operator")
     service_bus.receive(queue, 3)
@@ -104,7 +104,7 @@ def test_everything_in_the_head_follows_what_happens(one_of_each, browser):  # n
     expect(head).to_contain_text("Receiving paused")
 
 
-def test_a_whole_row_opens_and_one_that_left_says_since_when(one_of_each, browser):  # noqa: F811
+def test_a_click_anywhere_in_a_row_opens_it_and_a_removed_message_shows_the_time(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     page = browser("operator")
     page.goto(f"/entities/{queue}")
@@ -120,7 +120,7 @@ def test_a_whole_row_opens_and_one_that_left_says_since_when(one_of_each, browse
     page.wait_for_url("**?m=3")
 
 
-def test_a_selection_brings_the_bar_into_the_window(one_of_each, browser):  # noqa: F811
+def test_a_selection_scrolls_the_action_bar_into_view(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     service_bus.send(queue, [Message(b"x")] * 40)
     page = browser("operator", viewport={"width": 1440, "height": 700})
@@ -132,7 +132,7 @@ def test_a_selection_brings_the_bar_into_the_window(one_of_each, browser):  # no
     expect(bar).to_contain_text("Discard 1")
 
 
-def test_the_preview_of_a_change_appears_where_its_button_is(one_of_each, browser):  # noqa: F811
+def test_the_preview_of_a_change_appears_next_to_its_button(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     page = browser()
     page.goto(f"/settings/{queue}")

@@ -82,7 +82,7 @@ def test_an_operator_pauses_and_resumes_in_every_family(one_of_each, as_):
     ] * 3  # fmt: skip
 
 
-def test_the_page_to_send_and_the_message_say_of_a_paused_queue_what_its_head_says(one_of_each, as_):
+def test_the_send_and_message_pages_of_a_paused_queue_agree_with_its_header(one_of_each, as_):
     queue, client = one_of_each[0], as_("operator")
     [number] = service_bus.send(queue, [Message(b"x")])
     entities.set_status(queue, EntityStatus.RECEIVE_DISABLED)
@@ -96,7 +96,7 @@ def test_a_service_bus_board_says_active_as_its_tabs_do(one_of_each, as_):
     assert "No active messages." in board and ">available<" not in board
 
 
-def test_an_entity_without_receivers_is_not_in_the_colour_of_active_ones(one_of_each, as_):
+def test_an_entity_without_receivers_is_shown_as_idle(one_of_each, as_):
     client = as_("viewer")
     for address in one_of_each:
         assert 'class="idle" href="?tab=' in body_of(client.get(f"/entities/{address}"))
@@ -115,7 +115,7 @@ def test_the_settings_say_that_protection_does_not_prevent_deletion_on_idle(one_
         assert re.findall(r"Protection does not prevent ([^.]+)\.", body_of(as_("administrator").get(url))) == said
 
 
-def test_a_service_bus_page_says_when_the_entity_is_deleted_on_idle_and_its_last_use(namespace, as_):
+def test_a_service_bus_page_shows_the_idle_deletion_and_the_last_use(namespace, as_):
     """SB-190 to SB-193."""
     queue = entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=timedelta(minutes=5)).address
     topic = entities.create_topic(EntityAddress(namespace, "news"), auto_delete_on_idle=timedelta(minutes=5)).address
@@ -168,7 +168,7 @@ def test_an_administrator_protects_an_entity_and_deleting_is_refused(one_of_each
         assert client.post(f"/delete/{address}", {"name": "work"}).status_code == 302
 
 
-def test_the_history_of_settings_shows_what_changed_and_by_whom(one_of_each, as_):
+def test_the_history_of_settings_shows_changes_and_actors(one_of_each, as_):
     queue, jobs, rabbits = one_of_each
     client = as_("administrator")
     entities.update_queue(queue, max_delivery_count=4, actor=WORKER)
@@ -202,7 +202,7 @@ def test_earlier_settings_are_restored_through_the_preview(one_of_each, as_):
     assert client.get(f"/settings/{queue}?revision=0").status_code == 400
 
 
-def test_differences_are_by_name_and_say_none_for_what_is_missing():
+def test_differences_are_sorted_by_name_and_show_none_for_missing_values():
     assert differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == (
         Change("a", "1", "none"), Change("b", "2", "3"), Change("c", "none", "4"),
     )  # fmt: skip
@@ -212,14 +212,14 @@ def event(event_id, kind, number, actor):
     return Event(event_id, NOON, NOON + timedelta(seconds=event_id), 1, None, number, kind, None, 0, None, actor, None)
 
 
-def test_without_traffic_the_chart_keeps_its_place_and_says_so(namespace, as_):
+def test_without_traffic_the_chart_shows_a_placeholder(namespace, as_):
     queue = entities.create_queue(EntityAddress(namespace, "still")).address
     head = body_of(as_("viewer").get(f"/entities/{queue}")).partition('id="tabs"')[0]
     assert head.count('<svg class="spark" viewBox="-28 -6 252 60"') == 1
     assert 'aria-label="No traffic in the last 30 minutes"' in head and "30 min ago" in head
 
 
-def test_a_settlement_counts_for_whoever_received_the_message():
+def test_a_settlement_counts_for_the_receiver_of_the_message():
     found = summarised(
         [],
         [
@@ -240,20 +240,20 @@ def test_a_key_is_one_receiver_with_and_without_the_address_of_its_client():
     assert [(one.name, one.received, one.completed) for one in found] == [("app", 1, 1)]
 
 
-def test_receivers_are_listed_with_what_they_hold(shop, jobs, as_):
+def test_receivers_are_listed_with_the_messages_they_hold(shop, jobs, as_):
     page = body_of(as_("viewer").get(f"/entities/{shop}?tab=receivers"))
     assert ">worker</td>" in page and 'href="?tab=locked">1<' in page
     page = body_of(as_("viewer").get(f"/entities/{jobs}?tab=receivers"))
     assert ">worker</td>" in page and 'href="?tab=leased">2<' in page
 
 
-def test_the_counts_of_the_tabs_add_up_to_what_is_in_the_queue(shop):
+def test_the_counts_of_the_tabs_add_up_to_the_messages_in_the_queue(shop):
     counts = {view.slug: view.count for view in tab_views(reads.entity(shop), "all")}
     assert counts["all"] == counts["active"] + counts["locked"] + counts["scheduled"] + counts["deferred"] == 5
     assert len(reads.list_messages(shop, reads.Tab.ALL).rows) == 5
 
 
-def test_scheduled_messages_begin_with_the_next_one_due(shop, as_):
+def test_scheduled_messages_are_sorted_by_due_time(shop, as_):
     assert is_newest_first("active", "") and not is_newest_first("scheduled", "") and is_newest_first("scheduled", "newest")
     for minutes in (20, 5, 10):
         later = datetime.now(UTC) + timedelta(minutes=minutes)
@@ -278,7 +278,7 @@ def test_the_history_is_filtered_by_outcome_id_and_actor(shop, as_):
     assert client.get(f"/entities/{shop}?tab=history&outcome=LOST").status_code == 400
 
 
-def test_pages_of_dead_letters_say_so(jobs, vhost, as_):
+def test_pages_of_queues_for_dead_letters_say_so(jobs, vhost, as_):
     assert "1 dead letter of jobs" in body_of(as_("viewer").get(f"/entities/{jobs}-poison"))
     dead = EntityAddress(vhost, "dead")
     rabbitmq.declare_queue(dead)

@@ -76,7 +76,7 @@ def each(what):
     )
 
 
-def test_no_page_is_forgotten_by_these_tests(shop, jobs, office):
+def test_every_page_is_covered_by_these_tests(shop, jobs, office):
     names = {pattern.name for pattern in (*urls.urlpatterns, *rabbitmq_urls.urlpatterns) if isinstance(pattern, URLPattern)} - {
         None
     }
@@ -84,7 +84,7 @@ def test_no_page_is_forgotten_by_these_tests(shop, jobs, office):
 
 
 @every_site
-def test_every_page_for_an_administrator(site, as_):
+def test_every_page_works_for_an_administrator(site, as_):
     client, acts = as_("administrator"), AuditRecord.objects.count()
     for address in site.all:
         response = client.get(address, follow=True)
@@ -97,7 +97,7 @@ def test_every_page_for_an_administrator(site, as_):
 
 
 @every_site
-def test_every_page_as_htmx_asks_for_it(site, as_):
+def test_every_page_works_as_an_htmx_request(site, as_):
     client = as_("administrator")
     for address in site.all:
         if address.startswith(site.whole):
@@ -110,14 +110,14 @@ def test_every_page_as_htmx_asks_for_it(site, as_):
 
 
 @every_site
-def test_a_viewer_sees_all_but_what_changes(site, as_):
+def test_a_viewer_sees_all_read_only_pages(site, as_):
     client = as_("viewer")
     for address in site.all:
         refused = address.startswith((*site.changes, *site.sends)) or "body:" in address
         assert client.get(address, follow=True).status_code == (403 if refused else 200), address
 
 
-def test_who_may_not_send_or_receive_gets_the_refusal_in_place_of_the_form(pages, office, as_):
+def test_without_the_right_to_send_or_receive_the_form_is_replaced_by_a_refusal(pages, office, as_):
     client = as_("viewer")
     at, stored, mail = pages.at, pages.stored, f"{office.at}/mail"
     sending = [f"/send/{at}", f"/send/{stored}", f"/import-messages/{at}", f"/rabbitmq/publish/{office.at}/events"]
@@ -136,7 +136,7 @@ def test_who_may_not_send_or_receive_gets_the_refusal_in_place_of_the_form(pages
     ["/pause/{at}", "/protect/{at}", "/filters/save/", "/templates/delete/1/", "/operations/1/change/",
      "/analyses/runs/1/cancel/", "/demonstration/", "/learn/sandboxes/", "/behaviour/{ns}/"],
 )  # fmt: skip
-def test_the_address_of_a_form_that_is_opened_as_a_link_says_so(pages, as_, address):
+def test_a_post_only_address_refuses_get_with_an_explanation(pages, as_, address):
     response = as_("administrator").get(address.format(at=pages.at, ns=pages.shop.namespace))
     page = " ".join(body_of(response).split())
     assert response.status_code == 405 and response["Allow"] == "POST" and "<h1>Method not allowed</h1>" in page
@@ -144,7 +144,7 @@ def test_the_address_of_a_form_that_is_opened_as_a_link_says_so(pages, as_, addr
 
 
 @every_site
-def test_nobody_sees_anything_without_signing_in_or_without_a_role(site, person):
+def test_every_page_requires_signing_in_and_a_role(site, person):
     for address in site.all:
         assert Client().get(address).status_code == 302, address
     client = Client()
@@ -161,5 +161,5 @@ def test_a_bad_query_is_a_400_with_an_explanation(site, as_, link, headers):
 
 
 @each("missing")
-def test_what_is_not_there_is_a_404_or_a_refusal(site, as_, link):
+def test_missing_objects_are_not_found_or_refused(site, as_, link):
     assert as_("administrator").get(link.format(at=site.at, ns=site.ns)).status_code in site.refusal

@@ -43,7 +43,7 @@ def test_every_family_of_the_broker_has_pages():
 
 
 @pytest.mark.parametrize("family", list(Family))
-def test_the_parts_that_a_family_registers_are_there(family):
+def test_the_parts_that_a_family_registers_exist(family):
     for template in pages_of(family).parts.values():
         assert get_template(template)
 

@@ -21,14 +21,14 @@ def page_of(address, query=""):
     return f"/entities/{address}{query}"
 
 
-def test_each_condition_is_a_chip_with_a_link_that_removes_it(shop, as_):
+def test_each_condition_is_a_chip_with_a_link_to_remove_it(shop, as_):
     page = body_of(as_().get(page_of(shop, "?tab=active&q=id:order-5&q=-prop.region=us&q=")))
     assert re.findall(r'name="q" value="([^"]*)"', page)[:2] == ["id:order-5", "-prop.region=us"]
     assert 'href="?tab=active&q=-prop.region%3Dus"' in page and 'href="?tab=active&q=id%3Aorder-5"' in page
     assert "<b>1</b> of 3<" in page and 'href="?tab=active"' in page
 
 
-def test_a_filter_that_cannot_be_read_stays_in_the_field_with_its_problem(shop, as_):
+def test_an_invalid_filter_stays_in_the_field_with_its_error(shop, as_):
     answer = as_().get(page_of(shop, "?q=id:order-5+reson:x"))
     page = body_of(answer).partition('id="time-bar"')[0]
     assert answer.status_code == 400
@@ -42,13 +42,13 @@ def test_conditions_on_bodies_need_the_right_to_see_them(shop, as_):
     assert answer.status_code == 403 and "permission to view message bodies" in body_of(answer)
 
 
-def test_bodies_that_are_no_json_are_counted(shop, as_):
+def test_bodies_that_are_not_json_are_counted(shop, as_):
     service_bus.send(shop, [Message(b"plain")])
     page = body_of(as_().get(page_of(shop, "?q=$.n%3D1")))
     assert "<b>3</b> of 6<" in page and "3 bodies examined on this page are not JSON" in page
 
 
-def test_keys_then_frequent_values_are_suggested(shop, as_):
+def test_keys_and_then_frequent_values_are_suggested(shop, as_):
     url = reverse("explorer:filter_suggestions", args=(shop.namespace, shop.path))
     client = as_()
 
@@ -64,7 +64,7 @@ def test_keys_then_frequent_values_are_suggested(shop, as_):
     assert suggested("prop.region:e", "no-such-tab") == ["prop.region=eu"]
 
 
-def test_removed_messages_and_those_of_deleted_entities_are_found(shop, as_):
+def test_removed_messages_and_messages_of_deleted_entities_are_found(shop, as_):
     old = EntityAddress(shop.namespace, "old")
     entities.create_queue(old)
     service_bus.send(old, [Message(b"x", message_id="lost-1")])
@@ -75,7 +75,7 @@ def test_removed_messages_and_those_of_deleted_entities_are_found(shop, as_):
     assert "removed" in body_of(as_("viewer").get(f"/messages/?q=order-1+entity:{shop.namespace}"))
 
 
-def test_a_search_goes_on_by_a_link_and_by_htmx(shop, as_, monkeypatch):
+def test_a_search_continues_by_a_link_and_by_htmx(shop, as_, monkeypatch):
     stored = "SELECT (SELECT count(*) FROM vitrine_message_event) + (SELECT count(*) FROM vitrine_message) AS n"
     rows = connections.current().execute(stored).fetchone().n  # also those of other tests, however many there are
     monkeypatch.setattr("broker_core.reads.searching.SLICE_ROWS", 5 + rows // 20)
@@ -94,7 +94,7 @@ def test_a_search_goes_on_by_a_link_and_by_htmx(shop, as_, monkeypatch):
     assert "The search is complete" in page
 
 
-def test_a_message_is_found_by_its_id_before_the_search_looks_at_anything(shop, as_, monkeypatch):
+def test_a_message_is_found_by_its_id_before_the_search_begins(shop, as_, monkeypatch):
     monkeypatch.setattr("broker_core.reads.searching.SLICE_ROWS", 1)
     monkeypatch.setattr("broker_core.reads.searching.SLICE_SECONDS", 0)
     wanted = f"of-{shop.namespace}"
@@ -111,7 +111,7 @@ def test_a_message_is_found_by_its_id_before_the_search_looks_at_anything(shop, 
     assert "1 message found. The search is complete" in page
 
 
-def test_a_search_without_a_match_says_what_it_cannot_find(shop, as_):
+def test_a_search_without_a_match_names_its_limits(shop, as_):
     client = as_()
     assert "neither stored nor in the retained history" in body_of(client.get(f"/messages/?q=nothing+entity:{shop.namespace}"))
     page = body_of(client.get(f"/messages/?q=body:nothing+entity:{shop.namespace}"))
@@ -137,13 +137,13 @@ def test_filters_are_saved_shared_applied_and_deleted(shop, as_):
     assert {("save filter", "done"), ("delete filter", "done"), ("delete filter", "refused")} <= actions
 
 
-def test_a_filter_that_cannot_be_read_is_not_saved(shop, as_):
+def test_an_invalid_filter_is_not_saved(shop, as_):
     as_().post("/filters/save/", {"name": "Bad", "text": "reson:x"})
     as_().post("/filters/save/", {"name": "", "text": "reason:x"})
     assert not SavedFilter.objects.exists()
 
 
-def test_a_person_adds_columns_that_stay_for_this_list(shop, as_):
+def test_a_user_can_add_columns_that_are_kept_for_the_list(shop, as_):
     client = as_("viewer")
     url = f"/entities/{shop.namespace}/{shop.path}"
     plain = client.get(url)

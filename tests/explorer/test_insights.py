@@ -36,11 +36,11 @@ def panel(name, made):
     ("sent", "seconds", "unit"),
     [(600, 10, "second"), (10, 10, "minute"), (0, 10, "minute"), (1, 600, "hour"), (1, 43_200, "day")],
 )
-def test_rates_have_a_unit_in_which_they_are_numbers_to_read(sent, seconds, unit):
+def test_rates_have_a_readable_unit(sent, seconds, unit):
     assert traffic.rate_unit(points(sent, sent, seconds=seconds))[1] == unit
 
 
-def test_the_interval_under_way_is_hatched_and_a_rate_of_it_needs_a_quarter_of_it():
+def test_the_current_interval_is_hatched_and_has_a_rate_after_a_quarter_of_its_length():
     some = points(60, 60, 30)
     early, late = (
         panel("rates", traffic.panels(some, now=some[-1].at + timedelta(seconds=passed))).charts[0] for passed in (5, 30)
@@ -53,7 +53,7 @@ def test_the_interval_under_way_is_hatched_and_a_rate_of_it_needs_a_quarter_of_i
     assert (ends(early), ends(late)) == (1, 2)
 
 
-def test_the_key_says_the_latest_rates_in_the_charts_unit_and_the_caption_the_totals():
+def test_the_legend_has_the_latest_rates_in_the_charts_unit_and_the_caption_the_totals():
     some = points(600, 276, 90)
     for passed, sent, completed in ((5, "4.6/s", "2.3/s"), (30, "3.0/s", "1.5/s")):
         rates = panel("rates", traffic.panels(some, now=some[-1].at + timedelta(seconds=passed)))
@@ -63,7 +63,7 @@ def test_the_key_says_the_latest_rates_in_the_charts_unit_and_the_caption_the_to
     assert [line.value for line in idle.lines] == ["0/min", "0/min"]
 
 
-def test_times_are_percentiles_of_all_and_of_each_interval():
+def test_times_are_percentiles_in_total_and_for_each_interval():
     slow, quick = Times(20, 10, (0,) * 27 + (2,)), Times(0.02, 0.002, (0, 0, 0, 10))
     some = points(1, 1, waiting=[slow, quick])
     waiting = panel("waiting", traffic.panels(some, now=START))
@@ -92,14 +92,14 @@ def test_only_the_newest_changes_are_marked():
 
 
 @pytest.mark.parametrize("shown", insights.RANGES, ids=lambda one: one.name)
-def test_each_range_shows_what_passed(shop, as_, shown):
+def test_each_range_shows_its_traffic(shop, as_, shown):
     sweeps.roll_up_counts()
     html = as_("viewer").get(f"/insights/?range={shown.name}&entity={shop}").content.decode()
     assert "7 in and 1 out" in html.replace("\n", " ")
     assert ('data-live="' in html) == bool(shown.refresh_seconds)
 
 
-def test_a_change_of_settings_is_a_mark_and_a_line(shop, as_):
+def test_a_change_of_settings_is_marked_and_listed(shop, as_):
     AuditRecord.objects.create(
         actor="user:ada", action="change settings", namespace=shop.namespace, path=shop.path, outcome="done"
     )
@@ -108,7 +108,7 @@ def test_a_change_of_settings_is_a_mark_and_a_line(shop, as_):
     assert f"{shop} by ada" in " ".join(html.split())
 
 
-def test_the_file_has_the_same_numbers(shop, as_):
+def test_the_download_has_the_same_numbers(shop, as_):
     service_bus.send(shop, [Message(b"x")] * 3)
     answer = as_("viewer").get(f"/insights/?range=1h&entity={shop}&format=csv")
     lines = list(csv.DictReader(io.StringIO(answer.content.decode())))
@@ -125,7 +125,7 @@ def test_the_file_has_the_same_numbers(shop, as_):
         ("namespace=none-such", 404, "There is no namespace named none-such"),
     ],
 )
-def test_a_link_to_nothing_says_so(broker_database, as_, query, status, text):
+def test_a_link_to_a_missing_object_is_refused_with_a_reason(broker_database, as_, query, status, text):
     answer = as_("viewer").get(f"/insights/?{query}")
     assert answer.status_code == status
     assert text in answer.content.decode()

@@ -20,7 +20,7 @@ def page(live_site, new_context, sign_in, person):
     return context.new_page()
 
 
-def test_a_chart_is_read_by_mouse_and_by_keys(page):
+def test_chart_values_can_be_read_by_mouse_and_by_keyboard(page):
     page.goto("/insights/?range=1h&namespace=space")
     plot, readout = page.locator(".plot").first, page.locator("#r-rates")
     expect(readout).to_have_text("7 in and 0 out in 1 h")

@@ -98,7 +98,7 @@ def find(hand, text):
 
 
 @by_mouse_and_keyboard
-def test_why_is_this_not_delivered(orders, start, hand):
+def test_an_undelivered_message_shows_the_reason(orders, start, hand):
     entities.set_status(orders, EntityStatus.RECEIVE_DISABLED)
     hand = start(hand)
     link = hand.page.locator("#now-attention").get_by_role("link", name="Open queue")
@@ -114,7 +114,7 @@ def test_why_is_this_not_delivered(orders, start, hand):
 
 
 @by_mouse_and_keyboard
-def test_what_happened_to_order_4711(orders, start, hand):
+def test_a_message_found_by_id_shows_its_timeline(orders, start, hand):
     hand = start(hand)
     find(hand, "order-4711")
     expect(hand.page.locator("#state-title")).to_contain_text("Completed by billing-7")
@@ -122,14 +122,14 @@ def test_what_happened_to_order_4711(orders, start, hand):
 
 
 @by_mouse_and_keyboard
-def test_who_holds_this(orders, start, hand):
+def test_a_locked_message_shows_its_holder(orders, start, hand):
     hand = start(hand)
     find(hand, "order-4708")
     expect(hand.page.locator(".message-state")).to_contain_text("billing-7")
 
 
 @by_mouse_and_keyboard
-def test_release_one_lock(orders, start, hand):
+def test_a_single_lock_is_released(orders, start, hand):
     hand = start(hand)
     row = hand.page.get_by_role("row", name="order-4708")
     hand.do(hand.page.get_by_role("link", name="Locks"), "g l")
@@ -142,7 +142,7 @@ def test_release_one_lock(orders, start, hand):
 
 
 @by_mouse_and_keyboard
-def test_pause_receiving(orders, start, hand):
+def test_receiving_is_paused_and_resumed(orders, start, hand):
     hand = start(hand, f"/entities/{orders}")
     hand.do(hand.page.locator("#pause > summary"), "P")
     expect(hand.page.get_by_role("button", name="Pause sending")).to_be_visible()
@@ -153,7 +153,7 @@ def test_pause_receiving(orders, start, hand):
 
 
 @by_mouse_and_keyboard
-def test_compare_two(orders, start, hand):
+def test_two_messages_are_compared(orders, start, hand):
     hand = start(hand, f"/entities/{orders}?tab=active&order=oldest")
     boxes = hand.page.locator('#rows input[name="numbers"]')
     if hand.has_mouse:
@@ -167,7 +167,7 @@ def test_compare_two(orders, start, hand):
 
 
 @by_mouse_and_keyboard
-def test_find_a_message_of_a_deleted_queue(orders, start, hand):
+def test_a_message_of_a_deleted_queue_is_found(orders, start, hand):
     old = EntityAddress(orders.namespace, "old")
     entities.create_queue(old)
     service_bus.send(old, [Message(b"{}", message_id="lost-1")])
@@ -179,7 +179,7 @@ def test_find_a_message_of_a_deleted_queue(orders, start, hand):
 
 
 @by_mouse_and_keyboard
-def test_share_a_filter(orders, start, browser, hand):  # noqa: F811
+def test_a_filter_is_shared(orders, start, browser, hand):  # noqa: F811
     hand = start(hand, f"/entities/{orders}?tab=active&q=id:order-4708")
     page = hand.page
     hand.do(page.get_by_role("link", name="Save…"), "b")
@@ -208,7 +208,7 @@ def dead_letters(orders):
 
 
 @by_mouse_and_keyboard
-def test_open_the_next_dead_letter(dead_letters, start, hand):
+def test_the_next_dead_letter_is_opened(dead_letters, start, hand):
     hand = start(hand)
     open_message = hand.page.locator("#pane h2")
     if hand.has_mouse:
@@ -223,7 +223,7 @@ def test_open_the_next_dead_letter(dead_letters, start, hand):
 
 
 @by_mouse_and_keyboard
-def test_repair_410_dead_letters_try_one_resubmit_at_a_pace_stop_and_undo(dead_letters, start, hand):
+def test_dead_letters_are_repaired_tried_resubmitted_at_a_pace_stopped_and_undone(dead_letters, start, hand):
     """Each step: open the dead letters, filter them, preview the repair, try one, resubmit the others at 50/s, stop, undo."""
     hand = start(hand, f"/entities/{dead_letters}?tab=dead-letter")
     page = hand.page

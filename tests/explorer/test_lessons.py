@@ -95,7 +95,7 @@ def play(client, at):
 
 
 @pytest.mark.parametrize("slug", LESSONS)
-def test_a_lesson_comes_to_its_end_and_the_broker_explains_wrong_predictions(slug, vera, transactional_db):
+def test_a_lesson_can_be_completed_and_explains_wrong_predictions(slug, vera, transactional_db):
     at = start(vera, slug)
     said = play(vera, at)
     asked = sum(one.ask is not None for one in catalog.lesson(slug).steps)
@@ -108,7 +108,7 @@ def test_a_lesson_comes_to_its_end_and_the_broker_explains_wrong_predictions(slu
     assert progress.completed_at
 
 
-def test_a_step_is_done_when_the_broker_says_so_whoever_caused_it(vera, transactional_db):
+def test_a_step_is_completed_by_the_state_of_the_broker_whatever_caused_it(vera, transactional_db):
     at = start(vera, "peek-lock")
     namespace = at.rstrip("/").rpartition("/")[2]
     vera.post(f"/send/{namespace}/orders", {"body": "by hand", "message_id": "order-1", "copies": 1})
@@ -142,7 +142,7 @@ def test_the_actions_of_a_step_wait_for_the_prediction_and_the_next_step_for_the
     assert vera.get(at).context["done"]
 
 
-def test_the_next_step_has_an_address_without_the_message_that_was_looked_at(vera, transactional_db):
+def test_the_address_of_the_next_step_has_no_selected_message(vera, transactional_db):
     at = start(vera, "peek-lock")
     looked_at = f"{at}?queue=orders&m=1&words=rabbitmq"
     refused = vera.post(looked_at, {"act": "next"}, headers=FRAGMENT)
@@ -152,7 +152,7 @@ def test_the_next_step_has_an_address_without_the_message_that_was_looked_at(ver
     assert vera.post(looked_at, {"act": "next"}, headers=FRAGMENT)["HX-Replace-Url"] == f"{at}?words=rabbitmq"
 
 
-def test_what_the_broker_has_not_confirmed_is_said(vera, transactional_db):
+def test_a_step_that_the_broker_has_not_confirmed_is_reported(vera, transactional_db):
     at = start(vera, "peek-lock")
     namespace = at.rstrip("/").rpartition("/")[2]
     vera.post(at, {"act": "do"})
@@ -166,7 +166,7 @@ def test_what_the_broker_has_not_confirmed_is_said(vera, transactional_db):
     assert page.context["run"].index == 0 and not page.context["done"]
 
 
-def test_a_viewer_has_all_rights_in_the_own_sandbox_and_nowhere_else(vera, as_, shop, transactional_db):
+def test_a_viewer_has_all_rights_only_in_the_own_sandbox(vera, as_, shop, transactional_db):
     at = start(vera, "peek-lock")
     namespace = at.rstrip("/").rpartition("/")[2]
     assert vera.post(f"/clocks/{namespace}/", {"step": "5 s", "page": "/"}).status_code == 302
@@ -179,7 +179,7 @@ def test_a_viewer_has_all_rights_in_the_own_sandbox_and_nowhere_else(vera, as_, 
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_the_sandbox_of_another_is_neither_named_nor_read(role, vera, as_, transactional_db):
+def test_the_sandbox_of_another_user_is_neither_named_nor_readable(role, vera, as_, transactional_db):
     """Regression: the live map named it, and its pages opened."""
     namespace = start(vera, "peek-lock").rstrip("/").rpartition("/")[2]
     service_bus.send(EntityAddress(namespace, "orders"), [Message(b"x")])
@@ -222,7 +222,7 @@ def test_the_owner_of_a_sandbox_exports_and_undoes_as_an_operation(vera, as_, tr
     assert operations.find(discarded.id).state is State.UNDONE
 
 
-def test_the_rights_of_an_actor_in_one_namespace_end_at_it():
+def test_the_rights_of_an_actor_can_be_limited_to_one_namespace():
     actor = Actor("user", "vera", Right.ALL, namespace="learnvera1", rights_elsewhere=Right.BROWSE)
     actor.require(Right.MANAGE, "learnVera1")
     actor.require(Right.SEND | Right.LISTEN, EntityAddress("learnvera1", "orders"))
@@ -242,7 +242,7 @@ def test_an_address_with_nul_is_refused(vera, transactional_db):
     assert vera.post(f"{at}?queue=%00&m=1", {"act": "do"}, headers=FRAGMENT).status_code in (200, 400)
 
 
-def test_several_people_do_not_disturb_each_other(vera, as_, transactional_db):
+def test_the_sandboxes_of_several_users_are_isolated(vera, as_, transactional_db):
     first, second = start(vera, "peek-lock"), start(as_("operator"), "peek-lock")
     assert first != second
     vera.post(first, {"act": "do"})
@@ -253,7 +253,7 @@ def test_several_people_do_not_disturb_each_other(vera, as_, transactional_db):
     assert names[0] in body_of(as_("administrator").get("/entities/?all=1"))
 
 
-def test_the_same_lesson_goes_on_and_a_person_has_a_limited_number_of_sandboxes(vera, transactional_db):
+def test_a_lesson_is_resumed_and_a_user_has_a_limited_number_of_sandboxes(vera, transactional_db):
     at = start(vera, "sessions")
     assert start(vera, "sessions") == at
     for _ in range(sandboxes.MOST_OF_ONE - 1):
@@ -275,7 +275,7 @@ def test_a_sandbox_without_a_lesson_cannot_be_presented(vera, transactional_db):
     assert "Not shared. Select Present to create a link." in body_of(vera.get(f"{start(vera, 'peek-lock')}?present=1"))
 
 
-def test_a_sandbox_without_a_lesson_has_actions_of_its_own(vera, transactional_db):
+def test_a_sandbox_without_a_lesson_has_its_own_actions(vera, transactional_db):
     for family in ("service_bus", "queue_storage", "rabbitmq"):
         at = vera.post("/learn/sandboxes/", {"family": family})["Location"]
         for tool, _ in enumerate(vera.get(at).context["tools"]):
@@ -297,7 +297,7 @@ def test_a_sandbox_is_removed_a_day_after_it_was_started(vera, transactional_db)
     assert not [one.name for one in namespaces.list_namespaces() if one.name.startswith("learn")]
 
 
-def test_the_owner_may_have_deleted_the_namespace(vera, transactional_db):
+def test_a_lesson_whose_namespace_was_deleted_can_be_opened(vera, transactional_db):
     lesson = {"lesson": "visibility-timeout"}
     for visit in (
         lambda at: vera.get(at, follow=True),
@@ -323,7 +323,7 @@ def test_a_lesson_uses_terms_of_the_glossary_and_cites_its_source(slug):
     assert any(step.ask for step in one.steps)
 
 
-def test_the_documentation_lists_what_a_file_can_say():
+def test_the_documentation_lists_all_keys_of_a_lesson_file():
     text = (Path(__file__).parents[2] / "docs" / "lessons.md").read_text()
     events = re.search(r"Values of `event`: ([^.]*)\.", text)[1]
     assert re.findall(r"`([^`]*)`", events) == list(lesson.EVENTS)
@@ -332,7 +332,7 @@ def test_the_documentation_lists_what_a_file_can_say():
     assert set(re.findall(r"`([^`]*)`", of_one)) == actions
 
 
-def test_a_step_is_shown_in_the_words_of_another_family(vera, transactional_db):
+def test_a_step_can_be_shown_in_the_terms_of_another_family(vera, transactional_db):
     at = start(vera, "peek-lock")
     vera.post(at, {"act": "do"})
     vera.post(at, {"act": "next"})
@@ -361,7 +361,7 @@ def test_a_step_is_shown_in_the_words_of_another_family(vera, transactional_db):
         ('{s}show = "moon"', "'moon' must be one of board, timeline, clock"),
     ],
 )  # fmt: skip
-def test_an_invalid_lesson_is_refused_with_file_step_and_what_to_do(text, problem):
+def test_an_invalid_lesson_is_refused_with_the_file_the_step_and_the_remedy(text, problem):
     text = text.replace("{s}", '{t}[[step]]\ntitle = "b"\nsay = "c"\n').replace("{t}", 'title = "a"\nfamily = "service_bus"\n')
     with pytest.raises(lesson.BadLesson) as refused:
         lesson.read(text, "one", "one.toml", catalog.actions_of)
@@ -371,12 +371,12 @@ def test_an_invalid_lesson_is_refused_with_file_step_and_what_to_do(text, proble
 @given(duration=st.timedeltas(timedelta(0), timedelta(days=36_500)))
 @example(duration=timedelta(days=14))
 @example(duration=timedelta(seconds=61, microseconds=234567))
-def test_a_duration_is_read_as_it_was_written(duration):
+def test_a_duration_round_trips(duration):
     assert parse_human_or_iso(lesson.seconds(duration)) == duration
 
 
 @given(text=st.text(st.characters(codec="utf-8")))
-def test_a_text_is_read_as_it_was_written(text):
+def test_a_text_round_trips(text):
     assert tomllib.loads(in_words({"text": text})) == {"text": text}
 
 
@@ -390,7 +390,7 @@ def run_scenario(text, tmp_path):
 
 
 @pytest.mark.parametrize("slug", ["schedule-and-defer", "visibility-timeout", "ttl-and-dead-letters"])
-def test_a_lesson_is_a_scenario_and_what_was_played_is_recorded_as_one(slug, vera, tmp_path, transactional_db):
+def test_a_lesson_is_a_scenario_and_its_steps_are_recorded_as_a_scenario(slug, vera, tmp_path, transactional_db):
     family = catalog.lesson(slug).family
     file = Path(catalog.__file__).parents[1] / str(family) / "lessons" / f"{slug}.toml"
     assert "all" in run_scenario(file.read_text(), tmp_path)
@@ -402,7 +402,7 @@ def test_a_lesson_is_a_scenario_and_what_was_played_is_recorded_as_one(slug, ver
     assert not [one.name for one in namespaces.list_namespaces() if one.name.startswith("scenario")]
 
 
-def test_what_a_person_does_with_the_pages_own_controls_is_recorded(vera, as_, tmp_path, transactional_db):
+def test_actions_on_the_normal_pages_are_recorded(vera, as_, tmp_path, transactional_db):
     at = vera.post("/learn/sandboxes/", {"family": "service_bus"})["Location"]
     namespace = at.rstrip("/").rpartition("/")[2]
     sent = {"body": "x", "message_id": "order-1", "copies": 1, "time_to_live": "1 h", "subject": "placed"}
@@ -422,7 +422,7 @@ LIST_OF = {"service_bus": "active", "queue_storage": "all", "rabbitmq": "ready"}
 
 
 @pytest.mark.parametrize("family", LIST_OF)
-def test_what_is_removed_by_hand_is_recorded_and_what_no_action_repeats_is_named(family, vera, tmp_path, transactional_db):
+def test_manual_removals_are_recorded_and_unrepeatable_actions_are_named(family, vera, tmp_path, transactional_db):
     at = vera.post("/learn/sandboxes/", {"family": family})["Location"]
     namespace = at.rstrip("/").rpartition("/")[2]
     queue, person = EntityAddress(namespace, "queue"), Actor("user", vera.user.get_username(), Right.ALL)
@@ -471,7 +471,7 @@ def receive_by_hand(family, namespace, client):
     assert answer.status_code in (200, 302)
 
 
-def test_a_scenario_that_fails_says_which_expectation_and_what_the_broker_did(tmp_path, transactional_db):
+def test_a_failed_scenario_names_the_expectation_and_the_brokers_result(tmp_path, transactional_db):
     text = """title = "A bug report"
 family = "service_bus"
 [[setup]]
@@ -501,7 +501,7 @@ expect = { event = "received", queue = "q", number = 2 }
     assert not [one.name for one in namespaces.list_namespaces() if one.name.startswith("scenario")]
 
 
-def test_others_follow_a_presentation_and_their_answers_are_counted(vera, as_, transactional_db):
+def test_other_users_follow_a_presentation_and_their_answers_are_counted(vera, as_, transactional_db):
     at = start(vera, "expiry-under-lock")
     for _ in range(2):
         vera.post(at, {"act": "do"})
@@ -551,7 +551,7 @@ def statements(monkeypatch):
     return counted
 
 
-def test_a_followers_frame_needs_few_statements(vera, as_, statements, monkeypatch, transactional_db):
+def test_a_live_update_of_a_follower_needs_few_statements(vera, as_, statements, monkeypatch, transactional_db):
     """The feed draws a frame for each follower every second. What does not depend on the follower is read for the first one."""
     monkeypatch.setattr(following, "_shared", TTLCache(following.MOST_SHARED, 3600))
     at = start(vera, "expiry-under-lock")
@@ -661,7 +661,7 @@ def in_between(monkeypatch, act):
     monkeypatch.setattr(Stage, "perform", performed)
 
 
-def test_what_another_tab_did_while_an_action_ran_stays(vera, monkeypatch, transactional_db):
+def test_changes_of_another_tab_during_an_action_are_kept(vera, monkeypatch, transactional_db):
     at = start(vera, "peek-lock")
     vera.post(at, {"act": "present"})
     in_between(monkeypatch, lambda: vera.post(at, {"act": "end"}))
@@ -674,7 +674,7 @@ def test_what_another_tab_did_while_an_action_ran_stays(vera, monkeypatch, trans
         assert not Sandbox.objects.filter(namespace=place.rstrip("/").rpartition("/")[2]).exists()
 
 
-def test_the_owner_lets_receivers_of_a_sandbox_fail_until_its_clock_has_advanced(vera, as_, transactional_db):
+def test_receivers_of_a_sandbox_can_fail_until_its_clock_has_advanced(vera, as_, transactional_db):
     for family, tool, kinds in (
         ("service_bus", 4, {"failing": "abandoned", "slow": "received", "disconnected": "received"}),
         ("queue_storage", 3, {"failing": "abandoned", "slow": "received", "disconnected": "received"}),
@@ -767,7 +767,7 @@ def test_the_forms_of_a_lesson_are_sent_once(vera, transactional_db):
         assert len(forms) >= 2 and all('hx-sync="this:drop"' in form or 'name="step"' in form for form in forms)
 
 
-def test_a_button_of_a_step_that_is_over_has_no_effect(vera, transactional_db):
+def test_a_button_of_a_completed_step_has_no_effect(vera, transactional_db):
     """Such as one that was pressed twice."""
     at = start(vera, "peek-lock")
     vera.post(at, {"act": "do", "step": "1"})
@@ -819,7 +819,7 @@ def waiting_for_locks():
         return cursor.fetchone()[0]
 
 
-def test_activity_leaves_out_what_was_done_with_the_sandboxes_of_others(vera, as_, transactional_db):
+def test_the_activity_page_leaves_out_the_sandboxes_of_other_users(vera, as_, transactional_db):
     """Also with a sandbox as a whole, whose name its record has as the target, alone or with more words."""
     namespace = start(vera, "peek-lock").rstrip("/").rpartition("/")[2]
     vera.post(f"/clocks/{namespace}/", {"step": "5 s", "page": "/"})
@@ -829,13 +829,13 @@ def test_activity_leaves_out_what_was_done_with_the_sandboxes_of_others(vera, as
     assert all(f"{namespace}x, which" in page for page in shown)
 
 
-def test_busy_sandboxes_leave_room_in_the_live_tail(vera, shop, transactional_db):
+def test_busy_sandboxes_do_not_fill_the_live_tail(vera, shop, transactional_db):
     namespace = start(vera, "peek-lock").rstrip("/").rpartition("/")[2]
     service_bus.send(EntityAddress(namespace, "orders"), [Message(b"x")] * (tail.ROWS + 1))
     assert f"/{shop.namespace}/{shop.path}" in body_of(vera.get("/tail/"))
 
 
-def test_only_lists_with_own_sandboxes_are_rendered_for_each_person(vera, transactional_db):
+def test_only_lists_with_own_sandboxes_are_rendered_for_each_user(vera, transactional_db):
     start(vera, "peek-lock")
     viewer = actor_for(vera.user)
     for page in (*LISTS, "/tail/"):
@@ -966,7 +966,7 @@ def test_a_lesson_is_played_by_keyboard_before_scripts_run(live_site, new_contex
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_a_button_changes_with_the_answer_of_its_request(is_answered, live_site, new_context, sign_in, person):
+def test_a_button_changes_with_the_response_of_its_request(is_answered, live_site, new_context, sign_in, person):
     """And not before, by a frame of the live feed: it would be another button when it is pressed once more. If no answer comes,
     the feed shows the change."""
     context = new_context(viewport=DESK)
@@ -1001,7 +1001,7 @@ COUNT_IS_BELOW_ICON = """() => {
 }"""
 
 
-def test_a_presenter_and_a_viewer_who_follows_and_answers(live_site, new_context, sign_in, person):
+def test_a_viewer_follows_a_presentation_and_answers(live_site, new_context, sign_in, person):
     contexts = [new_context(viewport=size, bypass_csp=True) for size in ({"width": 1280, "height": 720}, PHONE)]
     for context, user in zip(contexts, (person("viewer", "paula"), person("viewer", "walt")), strict=True):
         sign_in(context, user)

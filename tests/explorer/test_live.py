@@ -147,14 +147,14 @@ def has_list(told):
 # Whom it serves
 
 
-async def test_the_anonymous_are_refused(queue):
+async def test_anonymous_connections_are_refused(queue):
     assert not await socket_to(page_of(queue)).connect()
 
 
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", f"https://{HOST}.evil.example", f"https://{HOST}:8443", "null", "", None]
 )
-async def test_pages_of_other_sites_are_refused(queue, cookie, settings, origin):
+async def test_connections_from_other_sites_are_refused(queue, cookie, settings, origin):
     settings.ALLOWED_HOSTS = ["*"]  # this must not open it
     assert not await socket_to(page_of(queue), cookie(), origin).connect()
 
@@ -173,31 +173,31 @@ async def test_pages_of_other_sites_are_refused(queue, cookie, settings, origin)
         ([HOST], [f"http://{HOST}"], "wss", f"http://{HOST}", False),
     ],
 )
-def test_the_host_is_an_allowed_one_and_the_scheme_that_of_the_site(settings, hosts, trusted, scheme, origin, is_served):
+def test_the_origin_must_have_an_allowed_host_and_the_scheme_of_the_site(settings, hosts, trusted, scheme, origin, is_served):
     settings.ALLOWED_HOSTS, settings.CSRF_TRUSTED_ORIGINS = hosts, trusted
     headers = [(b"host", HOST.encode()), (b"origin", origin.encode())]
     assert consumers.is_same_origin({"scheme": scheme, "headers": headers}) is is_served
 
 
 @pytest.mark.parametrize("page", ["/activity/", "/nothing/at/all", "//evil.example/"])
-async def test_what_has_nothing_live_is_refused(queue, cookie, page):
+async def test_pages_without_live_updates_are_refused(queue, cookie, page):
     assert not await socket_to(page, cookie()).connect()
 
 
-async def test_without_the_right_to_browse_nothing_is_told(queue, cookie):
+async def test_without_the_right_to_browse_a_connection_is_refused(queue, cookie):
     communicator, told = await opened(page_of(queue), cookie(None))
     assert "You need the role viewer to view" in told["refused"]
     await communicator.disconnect()
     assert not Feed.here()._pages
 
 
-async def test_a_queue_that_is_not_there_is_said_so(queue, cookie):
+async def test_a_missing_queue_is_refused_with_the_reason(queue, cookie):
     communicator, told = await opened("/entities/nowhere/nothing", cookie())
     assert "could not be found" in told["refused"]
     await communicator.disconnect()
 
 
-async def test_a_page_that_was_refused_has_no_state_to_be_asked_for(queue, cookie):
+async def test_a_refused_page_has_no_state(queue, cookie):
     communicator, told = await opened("/entities/nowhere/nothing", cookie())
     assert "refused" in told
     await communicator.send("{}")
@@ -207,7 +207,7 @@ async def test_a_page_that_was_refused_has_no_state_to_be_asked_for(queue, cooki
     await communicator.disconnect()
 
 
-async def test_who_looks_at_a_queue_that_is_deleted_is_told_and_sees_it_come_back(queue, cookie, monkeypatch):
+async def test_viewers_of_a_deleted_queue_are_notified_and_see_the_recreated_queue(queue, cookie, monkeypatch):
     monkeypatch.setattr(feeds, "REFRESH_SECONDS", 0.3)
     monkeypatch.setattr(page, "REFRESH_SECONDS", 0.3)
     communicator, _ = await opened(page_of(queue), cookie())
@@ -238,7 +238,7 @@ def _changes_the_password(client):
 
 
 @pytest.mark.parametrize("what", [_is_deactivated, _loses_the_role, _signs_out, _changes_the_password])
-async def test_who_loses_the_rights_is_sent_away(queue, person, monkeypatch, what):
+async def test_a_viewer_who_loses_the_rights_is_disconnected(queue, person, monkeypatch, what):
     monkeypatch.setattr("explorer.live.consumers.RIGHTS_BEATS", 1)
     client = Client()
     await database_sync_to_async(client.force_login)(await database_sync_to_async(person)("operator"))
@@ -253,7 +253,7 @@ async def test_who_loses_the_rights_is_sent_away(queue, person, monkeypatch, wha
 # What it tells
 
 
-async def test_whoever_connects_gets_the_state_as_it_is(queue, cookie):
+async def test_a_new_connection_receives_the_current_state(queue, cookie):
     service_bus.send(queue, [Message(b"x", message_id="first"), Message(b"y", message_id="second")])
     communicator, told = await opened(page_of(queue), cookie())
     second, first = rows(told).values()
@@ -264,7 +264,7 @@ async def test_whoever_connects_gets_the_state_as_it_is(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_a_message_comes_is_locked_and_leaves_with_a_word(queue, cookie):
+async def test_a_message_row_appears_is_locked_and_leaves_with_its_outcome(queue, cookie):
     communicator, told = await opened(page_of(queue), cookie())
     assert rows(told) == {}
     [number] = service_bus.send(queue, [Message(b"x")])
@@ -281,7 +281,7 @@ async def test_a_message_comes_is_locked_and_leaves_with_a_word(queue, cookie):
 
 
 @pytest.mark.parametrize("is_received_first", [True, False])
-async def test_a_message_that_leaves_while_its_page_is_rendered_leaves_with_a_word(is_received_first, queue, cookie, monkeypatch):
+async def test_a_message_that_leaves_during_a_rendering_leaves_with_its_outcome(is_received_first, queue, cookie, monkeypatch):
     """The events had been read before: none of this message, or only its receive."""
     service_bus.send(queue, [Message(b"x")])
     held = service_bus.receive(queue) if not is_received_first else []
@@ -305,7 +305,7 @@ async def test_a_message_that_leaves_while_its_page_is_rendered_leaves_with_a_wo
     await communicator.disconnect()
 
 
-async def test_a_row_of_a_list_that_is_rendered_seldom_leaves_with_a_word(queue, cookie, monkeypatch):
+async def test_a_row_of_a_rarely_rendered_list_leaves_with_its_outcome(queue, cookie, monkeypatch):
     """Such as a filtered one: other fragments are rendered when the message leaves."""
     monkeypatch.setattr(entity_page, "FILTERED_SECONDS", 1.0)
     [number] = service_bus.send(queue, [Message(b"x", subject="a")])
@@ -318,7 +318,7 @@ async def test_a_row_of_a_list_that_is_rendered_seldom_leaves_with_a_word(queue,
     await communicator.disconnect()
 
 
-async def test_a_page_that_cannot_be_rendered_stops_no_other(queue, cookie, monkeypatch):
+async def test_a_page_that_cannot_be_rendered_does_not_stop_the_others(queue, cookie, monkeypatch):
     broken, _ = await opened(page_of(queue), cookie("viewer"))
     communicator, told = await opened(page_of(queue), cookie("operator"))
     draw, failures = page.View.draw, []
@@ -360,7 +360,7 @@ def test_events_are_not_kept_for_longer_than_a_list_may_lag_behind_them(monkeypa
     assert len(watched.seen[7]) + len(watched.seen_before[7]) <= 2 * kept + 2
 
 
-async def test_what_moves_off_the_page_leaves_without_a_word(queue, cookie):
+async def test_rows_pushed_off_the_page_leave_without_an_outcome(queue, cookie):
     service_bus.send(queue, [Message(b"x")] * 50)
     communicator, told = await opened(page_of(queue), cookie())
     service_bus.send(queue, [Message(b"x")])
@@ -377,7 +377,7 @@ async def test_only_the_fragments_that_look_different_are_sent(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_the_head_of_a_queue_follows(queue, cookie):
+async def test_the_header_of_a_queue_is_live(queue, cookie):
     """Its size, the age of its oldest message, and the chart of its traffic."""
     communicator, told = await opened(page_of(queue), cookie())
     assert size_of(told) == "0 B" and not has_age(told) and "<polyline" not in html(told)
@@ -398,7 +398,7 @@ def has_age(told):
     return re.search(r"oldest\s*<b>", html(told)) is not None
 
 
-async def test_a_list_follows_its_own_tab(queue, cookie):
+async def test_a_list_shows_the_events_of_its_own_tab(queue, cookie):
     service_bus.send(queue, [Message(b"x")])
     communicator, _ = await opened(page_of(queue, "?tab=dead-letter"), cookie())
     [held] = service_bus.receive(queue)
@@ -410,7 +410,7 @@ async def test_a_list_follows_its_own_tab(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_a_topic_shows_what_its_subscriptions_get(queue, cookie):
+async def test_a_topic_shows_the_messages_of_its_subscriptions(queue, cookie):
     topic = EntityAddress(queue.namespace, "news")
     entities.create_topic(topic)
     entities.create_subscription(topic.subscription("all"))
@@ -436,7 +436,7 @@ async def test_the_overview_shows_copies_at_their_subscription_below_its_topic(q
     await communicator.disconnect()
 
 
-async def test_a_list_of_sessions_follows_when_one_is_accepted(queue, cookie):
+async def test_a_list_of_sessions_follows_an_accepted_session(queue, cookie):
     carts = EntityAddress(queue.namespace, "carts")
     entities.create_queue(carts, requires_session=True)
     service_bus.send(carts, [Message(b"x", session_id="a")])
@@ -447,7 +447,7 @@ async def test_a_list_of_sessions_follows_when_one_is_accepted(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_a_filtered_list_follows_but_is_not_searched_at_each_event(queue, cookie, monkeypatch):
+async def test_a_filtered_list_is_live_but_not_searched_at_each_event(queue, cookie, monkeypatch):
     monkeypatch.setattr(entity_page, "FILTERED_SECONDS", 1.5)
     service_bus.send(queue, [Message(b"x", message_id="wanted"), Message(b"x", message_id="other")])
     communicator, told = await opened(page_of(queue, "?q=id:wanted"), cookie())
@@ -461,7 +461,7 @@ async def test_a_filtered_list_follows_but_is_not_searched_at_each_event(queue, 
     await communicator.disconnect()
 
 
-async def test_the_overview_tells_rows_and_totals(queue, cookie):
+async def test_the_overview_updates_rows_and_totals(queue, cookie):
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
     [row_id] = rows(told)
     service_bus.send(queue, [Message(b"x")] * 3)
@@ -471,7 +471,7 @@ async def test_the_overview_tells_rows_and_totals(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_a_message_page_follows_its_message_alone(queue, cookie):
+async def test_a_message_page_follows_only_its_message(queue, cookie):
     first, _ = service_bus.send(queue, [Message(b"x"), Message(b"y")])
     communicator, told = await opened(f"/messages/{queue.namespace}/{queue.path}/{first}", cookie())
     assert "data-deadline" not in html(told)
@@ -483,7 +483,7 @@ async def test_a_message_page_follows_its_message_alone(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_the_receiver_tells_what_is_available_and_when_a_lock_of_this_person_changes(queue, cookie):
+async def test_the_receive_page_updates_available_messages_and_the_users_locks(queue, cookie):
     service_bus.send(queue, [Message(b"x")] * 3)
     communicator, told = await opened(f"/receive/main/{queue.namespace}/{queue.path}", cookie())
     assert text_of(told, "available") == "3 messages"
@@ -496,7 +496,7 @@ async def test_the_receiver_tells_what_is_available_and_when_a_lock_of_this_pers
     await communicator.disconnect()
 
 
-async def test_what_one_person_holds_is_shown_to_nobody_else(queue, cookie):
+async def test_messages_held_by_a_user_are_shown_only_to_that_user(queue, cookie):
     page = f"/receive/main/{queue.namespace}/{queue.path}"
     service_bus.send(queue, [Message(b"x")] * 3)
     one, _ = await opened(page, cookie())
@@ -509,7 +509,7 @@ async def test_what_one_person_holds_is_shown_to_nobody_else(queue, cookie):
         await communicator.disconnect()
 
 
-async def test_bodies_are_told_to_those_alone_who_may_see_them(queue, cookie):
+async def test_bodies_are_sent_only_to_users_with_the_right_to_see_them(queue, cookie):
     [number] = service_bus.send(queue, [Message(b"secret")])
     page = f"/messages/{queue.namespace}/{queue.path}/{number}"
     sees, told = await opened(page, cookie())
@@ -522,7 +522,7 @@ async def test_bodies_are_told_to_those_alone_who_may_see_them(queue, cookie):
         await communicator.disconnect()
 
 
-async def test_no_frame_has_anybodys_csrf_token(queue, cookie):
+async def test_no_frame_contains_a_csrf_token(queue, cookie):
     service_bus.send(queue, [Message(b"x")])
     communicator, told = await opened(page_of(queue), cookie())
     assert set(re.findall(r'name="csrfmiddlewaretoken" value="([^"]*)"', html(told))) == {"-"}
@@ -537,7 +537,7 @@ async def test_a_numbered_request_is_answered_before_the_state(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_frames_of_the_page_before_are_dropped(db):
+async def test_frames_of_the_previous_page_are_dropped(db):
     consumer, sent = LiveConsumer(), []
     consumer.group, consumer.version = "here", 3
 
@@ -562,7 +562,7 @@ async def test_a_browser_for_which_frames_were_dropped_is_sent_the_whole_state(q
     await communicator.disconnect()
 
 
-async def test_one_socket_can_turn_to_another_page(queue, cookie):
+async def test_a_socket_can_change_to_another_page(queue, cookie):
     communicator, _ = await opened(page_of(queue), cookie())
     await communicator.send(json.dumps({"page": page_of(queue, "?tab=scheduled")}))
     assert rows(await frame(communicator)) == {}
@@ -577,7 +577,7 @@ async def test_one_socket_can_turn_to_another_page(queue, cookie):
 
 
 @pytest.mark.parametrize("name", ["eu/ünï 🦊 one", "50%", "a%20b"])
-async def test_a_name_that_addresses_escape_is_the_same_from_the_page_and_from_a_message(transactional_db, cookie, name):
+async def test_an_escaped_name_is_the_same_in_the_page_and_in_a_message(transactional_db, cookie, name):
     address = EntityAddress(f"live-{uuid.uuid4().hex[:8]}", name)
     rabbitmq.create_vhost(address.namespace)
     rabbitmq.declare_queue(address)
@@ -592,7 +592,7 @@ async def test_a_name_that_addresses_escape_is_the_same_from_the_page_and_from_a
     await communicator.disconnect()
 
 
-async def test_a_stepped_clock_is_told(queue, cookie):
+async def test_a_clock_step_is_sent(queue, cookie):
     namespaces.pause_clock(queue.namespace)
     communicator, told = await opened(page_of(queue), cookie())
     assert told["clock"]["rate"] == 0
@@ -603,7 +603,7 @@ async def test_a_stepped_clock_is_told(queue, cookie):
     await communicator.disconnect()
 
 
-async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie, monkeypatch):
+async def test_a_burst_of_events_loses_no_update(queue, cookie, monkeypatch):
     """Over the cap the reader knows not all that happened, so it reads the pages anew."""
     communicator, _ = await opened(page_of(queue), cookie())
     read_all = Follower.read
@@ -614,7 +614,7 @@ async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie,
     await communicator.disconnect()
 
 
-async def test_without_history_a_page_is_live_all_the_same(queue, cookie):
+async def test_without_history_a_page_is_live(queue, cookie):
     entities.update_queue(queue, history_level=0)
     communicator, _ = await opened(page_of(queue), cookie())
     service_bus.send(queue, [Message(b"x")])
@@ -625,7 +625,7 @@ async def test_without_history_a_page_is_live_all_the_same(queue, cookie):
 # One reader however many look
 
 
-async def test_viewers_with_the_same_rights_share_one_page_and_the_last_one_ends_the_reader(queue, cookie):
+async def test_viewers_with_the_same_rights_share_a_page_and_the_last_viewer_ends_the_reader(queue, cookie):
     one, _ = await opened(page_of(queue), cookie())
     two, _ = await opened(page_of(queue), cookie())
     other, _ = await opened(page_of(queue), cookie("viewer"))
@@ -643,7 +643,7 @@ async def test_viewers_with_the_same_rights_share_one_page_and_the_last_one_ends
     await again.disconnect()
 
 
-async def test_a_browser_that_left_before_it_was_sent_its_state_is_no_viewer(queue, cookie):
+async def test_a_browser_that_left_before_its_first_state_is_not_a_viewer(queue, cookie):
     """Its page would be rendered for ever: sending to it raises, and its disconnection is then not told."""
     left = socket_to(page_of(queue), cookie())
 
@@ -660,7 +660,7 @@ async def test_a_browser_that_left_before_it_was_sent_its_state_is_no_viewer(que
     assert (Feed.here().task, Feed.here()._pages) == (None, {})
 
 
-async def test_what_happens_while_a_page_is_first_rendered_beside_others_is_not_missed(queue, cookie, monkeypatch):
+async def test_events_during_the_first_rendering_of_a_page_are_not_missed(queue, cookie, monkeypatch):
     """The events are read for the other pages before the new one is among them."""
     other = EntityAddress(queue.namespace, "other")
     entities.create_queue(other)
@@ -681,7 +681,7 @@ async def test_what_happens_while_a_page_is_first_rendered_beside_others_is_not_
         await one.disconnect()
 
 
-async def test_who_joins_need_not_wait_until_all_due_pages_are_rendered(queue, cookie, monkeypatch):
+async def test_a_new_viewer_does_not_wait_for_all_due_pages(queue, cookie, monkeypatch):
     monkeypatch.setattr(feeds, "TICK_SECONDS", 0.0)
     views: list[Any] = [SimpleNamespace(path=f"/{n}") for n in range(3)]
     pages = [Watched(view, not_before=n - 10) for n, view in enumerate(views)]
@@ -695,7 +695,7 @@ async def test_who_joins_need_not_wait_until_all_due_pages_are_rendered(queue, c
     assert drawn == ["/0", "/1", "/2"]
 
 
-async def test_pages_of_a_viewer_with_many_are_rendered_in_turn_with_those_of_others(queue, cookie, monkeypatch):
+async def test_pages_of_different_viewers_are_rendered_in_turn(queue, cookie, monkeypatch):
     """Regression: whoever opened more pages got more of the time."""
     views: list[Any] = [SimpleNamespace(path=f"/{n}") for n in range(5)]
     viewers = [{"a": "vera"}, {"b": "vera"}, {"c": "vera", "d": "omar"}, {"e": "omar"}, {"f": "vera"}]
@@ -707,7 +707,7 @@ async def test_pages_of_a_viewer_with_many_are_rendered_in_turn_with_those_of_ot
     assert drawn == ["/0", "/2", "/1", "/3", "/4"]
 
 
-async def test_many_sockets_of_one_viewer_do_not_hold_up_the_pages_of_another(queue, cookie, monkeypatch):
+async def test_many_sockets_of_one_viewer_do_not_delay_the_pages_of_another(queue, cookie, monkeypatch):
     """Regression: all that one viewer's sockets had asked for was rendered before anybody else's page."""
     one, _ = await opened(page_of(queue), cookie("viewer"))
     operator = cookie()
@@ -734,7 +734,7 @@ async def test_many_sockets_of_one_viewer_do_not_hold_up_the_pages_of_another(qu
         await communicator.disconnect()
 
 
-async def test_a_socket_that_asks_without_end_waits(queue, cookie, monkeypatch):
+async def test_a_socket_with_too_many_requests_is_throttled(queue, cookie, monkeypatch):
     waits = []
     communicator, _ = await opened(page_of(queue), cookie())
 
@@ -757,7 +757,7 @@ async def eventually_true(condition, seconds=5):
             await asyncio.sleep(0.01)
 
 
-async def test_a_heartbeat_comes_each_second_and_tells_the_age_when_the_database_is_away(queue, cookie, monkeypatch):
+async def test_a_heartbeat_is_sent_each_second_with_the_age_while_the_database_is_unavailable(queue, cookie, monkeypatch):
     monkeypatch.setattr(feeds, "BEAT_SECONDS", 0.1)
     communicator, _ = await opened(page_of(queue), cookie())
     assert (await communicator.receive(2))["beat"] < 1
@@ -791,11 +791,11 @@ SECOND = timedelta(seconds=1)
         (ClockReading(NOON, NOON, 0, True), ClockReading(NOON + SECOND, NOON + SECOND, 0, True), True),
     ],
 )
-def test_a_clock_is_told_when_it_goes_otherwise_than_expected(then, now, told):
+def test_a_clock_is_sent_when_it_differs_from_the_expected_time(then, now, told):
     assert feeds.differs_from_expected(then, now) == told
 
 
-def test_a_frames_clock_is_rounded_as_a_pages_deadlines_are():
+def test_the_clock_of_a_frame_is_rounded_like_the_deadlines_of_a_page():
     """A lock of 30 s on a clock that stands still shows 0:30, not 0:29."""
     now = NOON + timedelta(microseconds=604_700)
     told = json.loads(Watched(None, clock=ClockReading(now, now, 0, True)).whole())["clock"]["now"]
@@ -810,7 +810,7 @@ def test_a_frames_clock_is_rounded_as_a_pages_deadlines_are():
         (progress(Progress(NOON, NOON + 9 * SECOND, 0.1)), progress(Progress(NOON, NOON + 9 * SECOND, 0.9))),
     ],
 )
-def test_what_the_browser_counts_by_itself_is_no_difference(before, after):
+def test_countdowns_of_the_browser_are_not_a_difference(before, after):
     assert before != after and page.comparable(before) == page.comparable(after)
 
 
@@ -828,12 +828,12 @@ def test_another_instant_or_text_is_a_difference(before, after):
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(1, 4), (2, 2), (0, None)])
-def test_a_page_is_drawn_again_when_its_next_countdown_ends(rate, seconds):
+def test_a_page_is_rendered_again_when_its_next_countdown_ends(rate, seconds):
     html = [countdown(NOON + n * SECOND, NOON) for n in (-3, 9, 4)]
     assert page.seconds_to_deadline(html, ClockReading(NOON, NOON, rate, True)) == seconds
 
 
-def test_rows_that_left_are_those_that_stand_there_no_more():
+def test_rows_that_left_are_computed_from_the_two_lists():
     assert page.rows_left('<tr id="m-7-0-1"><tr id="m-7-0-2"><tr id="e-3">', '<tr id="m-7-0-2">') == {"m-7-0-1": (7, 1)}
 
 
@@ -850,7 +850,7 @@ def jobs(transactional_db):
     return address
 
 
-async def test_a_storage_queue_tells_rows_and_counts_as_they_are_got_and_deleted(jobs, cookie):
+async def test_a_storage_queue_updates_rows_and_counts_on_get_and_delete(jobs, cookie):
     communicator, told = await opened(page_of(jobs), cookie())
     assert len(rows(told)) == 2 and all("visible" in row for row in rows(told).values())
     [got] = queue_storage.get(jobs, visibility_timeout=timedelta(minutes=5))
@@ -864,7 +864,7 @@ async def test_a_storage_queue_tells_rows_and_counts_as_they_are_got_and_deleted
     await communicator.disconnect()
 
 
-async def test_a_list_by_reason_is_told_when_an_instant_alone_changes_it(jobs, cookie):
+async def test_a_list_by_reason_is_updated_when_only_time_changes_it(jobs, cookie):
     queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=1))
     communicator, told = await opened(page_of(jobs, "?tab=leased"), cookie())
     assert len(rows(told)) == 1
@@ -874,7 +874,7 @@ async def test_a_list_by_reason_is_told_when_an_instant_alone_changes_it(jobs, c
     await communicator.disconnect()
 
 
-async def test_getting_by_hand_is_told_when_a_receipt_of_this_person_begins_or_ends_to_count(jobs, cookie):
+async def test_the_get_page_updates_when_the_users_pop_receipts_become_valid_or_invalid(jobs, cookie):
     communicator, told = await opened(f"/receive/main/{jobs.namespace}/{jobs.path}", cookie())
     assert text_of(told, "available") == "2 messages"
     queue_storage.get(jobs)  # somebody else
@@ -959,7 +959,7 @@ def test_browser_typed_text_focus_and_selection_survive(queue, see):
     assert page.is_checked("#rows tr:last-child input[type=checkbox]")
 
 
-def test_browser_an_empty_list_fills_while_a_filter_is_being_typed(queue, see):
+def test_browser_an_empty_list_updates_while_a_filter_is_being_typed(queue, see):
     page = see(page_of(queue))
     page.fill("#f-q", "half typed")
     service_bus.send(queue, [Message(b"x")])
@@ -967,7 +967,7 @@ def test_browser_an_empty_list_fills_while_a_filter_is_being_typed(queue, see):
     assert page.input_value("#f-q") == "half typed"
 
 
-def test_browser_new_rows_wait_while_one_is_selected(queue, see):
+def test_browser_new_rows_wait_while_a_row_is_selected(queue, see):
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     page = see(page_of(queue, "?tab=scheduled"))
     page.check("#rows input[type=checkbox]")
@@ -981,7 +981,7 @@ def test_browser_new_rows_wait_while_one_is_selected(queue, see):
 
 
 @pytest.mark.parametrize("how", ["click", "p", "Space"])
-def test_browser_paused_means_paused(queue, see, how):
+def test_browser_paused_updates_change_nothing(queue, see, how):
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     page = see(page_of(queue, "?tab=scheduled"))
     toggle = (lambda: page.click("#live")) if how == "click" else (lambda: page.keyboard.press(how))
@@ -1005,7 +1005,7 @@ PROBE = """() => {
 }"""
 
 
-def test_browser_a_frame_from_before_an_answer_is_dropped(queue, see):
+def test_browser_a_frame_older_than_a_response_is_dropped(queue, see):
     """A frame drawn before an action may arrive after its result."""
     held, sockets = [], []
 
@@ -1033,7 +1033,7 @@ def test_browser_a_frame_from_before_an_answer_is_dropped(queue, see):
     assert page.evaluate("window.seen") == ["new"]
 
 
-def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see):
+def test_browser_a_countdown_at_zero_is_shown_as_pending_and_a_paused_clock_as_paused(queue, see):
     entities.update_queue(queue, lock_duration=timedelta(seconds=5))
     service_bus.send(queue, [Message(b"x")])
     service_bus.receive(queue)
@@ -1045,7 +1045,7 @@ def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see
     page.wait_for_function("() => document.querySelector('#rows')?.textContent.match(/moments|lock ended/)", timeout=15000)
 
 
-def test_browser_rows_pushed_off_the_page_are_the_first_of_the_next(queue, see):
+def test_browser_rows_pushed_off_the_page_are_first_on_the_next_page(queue, see):
     service_bus.send(queue, [Message(b"x")] * 50)
     page = see(page_of(queue))
     assert page.locator("a[rel=next]").count() == 0
@@ -1059,7 +1059,7 @@ def test_browser_rows_pushed_off_the_page_are_the_first_of_the_next(queue, see):
     expect(page.locator("#rows tr")).to_have_count(5)
 
 
-def test_browser_what_the_reader_opened_stays_open(queue, see):
+def test_browser_opened_details_stay_open(queue, see):
     [number] = service_bus.send(queue, [Message(b"x")])
     page = see(f"/messages/{queue.namespace}/{queue.path}/{number}")
     page.evaluate("() => document.querySelectorAll('#message details').forEach(d => d.open = true)")
@@ -1069,7 +1069,7 @@ def test_browser_what_the_reader_opened_stays_open(queue, see):
     expect(page.locator("#message details[open]")).to_have_count(opened)
 
 
-def test_browser_the_next_tab_is_as_live_as_the_first(queue, see):
+def test_browser_the_next_tab_is_live(queue, see):
     page = see(page_of(queue))
     page.click("nav.tabs >> text=scheduled")
     page.wait_for_url("**tab=scheduled")
@@ -1077,7 +1077,7 @@ def test_browser_the_next_tab_is_as_live_as_the_first(queue, see):
     page.wait_for_selector("#rows >> text=due in")
 
 
-def test_browser_the_overview_and_a_message_page_follow(queue, see):
+def test_browser_the_overview_and_a_message_page_are_live(queue, see):
     page = see("/entities/")
     service_bus.send(queue, [Message(b"x")] * 4)
     page.wait_for_function("() => [...document.querySelectorAll('td[id$=-active]')].some(td => td.textContent.trim() === '4')")
@@ -1134,7 +1134,7 @@ def test_the_indicator_is_neutral_until_the_first_connection_succeeds_or_fails(q
     expect(page.locator("#live")).to_have_attribute("data-live", "disconnected")
 
 
-def test_browser_finds_back_after_the_server_restarted(queue, new_context, client, person, settings):
+def test_browser_reconnects_after_a_restart_of_the_server(queue, new_context, client, person, settings):
     site = OwnSite()
     client.force_login(person("operator"))
     context = new_context()
@@ -1154,7 +1154,7 @@ def test_browser_finds_back_after_the_server_restarted(queue, new_context, clien
     context.complaints[:] = [text for text in context.complaints if "WebSocket" not in text and "htmx:ws:error" not in text]
 
 
-def test_browser_a_lease_is_counted_down_and_its_end_followed(jobs, see):
+def test_browser_a_lease_counts_down_and_its_end_is_shown(jobs, see):
     page = see(page_of(jobs))
     queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=6))  # long enough to be seen on a loaded machine
     page.wait_for_selector(f"{row(jobs, 1)} .state-locked")

@@ -57,7 +57,7 @@ def looks(told, row_id):
     return comparable(rows(told).get(row_id, ""))
 
 
-async def test_queues_come_and_go(committed, cookie, queue_ids):  # noqa: F811
+async def test_new_and_deleted_queues_are_shown(committed, cookie, queue_ids):  # noqa: F811
     viewer, first = await opened(page_of(committed, "queues"), cookie())
     new = await in_thread(rabbitmq.declare_queue)(EntityAddress(committed.vhost, "letters"))
     told = await frame(viewer, lambda f: len(rows(f)) == 5)
@@ -67,7 +67,7 @@ async def test_queues_come_and_go(committed, cookie, queue_ids):  # noqa: F811
     await viewer.disconnect()
 
 
-async def test_a_list_sorted_by_a_number_follows_in_its_new_order_but_not_too_often(committed, cookie, queue_ids):  # noqa: F811
+async def test_a_list_sorted_by_a_number_is_reordered_at_intervals(committed, cookie, queue_ids):  # noqa: F811
     viewer, first = await opened(page_of(committed, "queues") + "?sort=-ready", cookie())
     began = time.monotonic()
     assert list(rows(first))[0] == queue_ids["mail"]
@@ -79,7 +79,7 @@ async def test_a_list_sorted_by_a_number_follows_in_its_new_order_but_not_too_of
     await viewer.disconnect()
 
 
-async def test_connections_come_hold_and_go(committed, cookie):  # noqa: F811
+async def test_connections_are_shown_with_their_messages_until_they_close(committed, cookie):  # noqa: F811
     viewer, first = await opened(page_of(committed, "connections"), cookie("viewer"))
     own = f"k-{committed.connection.id}"
     assert list(rows(first)) == [own] and "scanner-1" in rows(first)[own] and "Close" not in rows(first)[own]
@@ -93,7 +93,7 @@ async def test_connections_come_hold_and_go(committed, cookie):  # noqa: F811
     await viewer.disconnect()
 
 
-async def test_the_host_at_a_glance_follows_its_numbers(committed, cookie, queue_ids):  # noqa: F811
+async def test_the_virtual_hosts_summary_follows_its_numbers(committed, cookie, queue_ids):  # noqa: F811
     viewer, first = await opened(page_of(committed, "vhosts"), cookie())
     assert text_of(first, "v-connections") == "1" and queue_ids["mail"] in rows(first)
     await in_thread(rabbitmq.connect)(committed.vhost, "second")
@@ -101,7 +101,7 @@ async def test_the_host_at_a_glance_follows_its_numbers(committed, cookie, queue
     await viewer.disconnect()
 
 
-async def test_the_host_at_a_glance_follows_which_queues_are_the_fullest(committed, cookie, queue_ids):  # noqa: F811
+async def test_the_virtual_hosts_summary_follows_the_fullest_queues(committed, cookie, queue_ids):  # noqa: F811
     viewer, first = await opened(page_of(committed, "vhosts"), cookie())
     assert list(rows(first))[0] == queue_ids["mail"]
     for _ in range(9):
@@ -117,7 +117,7 @@ async def test_the_host_at_a_glance_follows_which_queues_are_the_fullest(committ
     await viewer.disconnect()
 
 
-async def test_many_viewers_are_read_for_once(committed, cookie, monkeypatch):  # noqa: F811
+async def test_the_database_is_read_once_for_many_viewers(committed, cookie, monkeypatch):  # noqa: F811
     from explorer.rabbitmq import connections
 
     looks = []
@@ -135,7 +135,7 @@ async def test_many_viewers_are_read_for_once(committed, cookie, monkeypatch):  
         await viewer.disconnect()
 
 
-async def test_a_pause_of_the_clock_is_told_at_once(committed, cookie):  # noqa: F811
+async def test_a_clock_change_is_sent_immediately(committed, cookie):  # noqa: F811
     viewer, first = await opened(page_of(committed, "connections"), cookie())
     assert first["clock"]["rate"] == 0
     await in_thread(namespaces.step_clock)(committed.vhost, timedelta(hours=1))
@@ -151,7 +151,7 @@ def names_in(page, table):
     return page.eval_on_selector_all(f"{table} tbody .row-link", "links => links.map(link => link.textContent.trim())")
 
 
-def test_the_fullest_queues_change_places_under_focus_and_scroll_without_a_flicker(committed, browser):  # noqa: F811
+def test_reordering_the_fullest_queues_keeps_focus_and_scroll_position(committed, browser):  # noqa: F811
     page = browser(viewport={"width": 900, "height": 420})
     page.goto(f"/rabbitmq/vhosts/{committed.at}/")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
@@ -178,7 +178,7 @@ def test_the_fullest_queues_change_places_under_focus_and_scroll_without_a_flick
     page.wait_for_url("**/entities/**/mail")
 
 
-def test_a_namespaces_table_follows_what_it_is_sorted_by_and_shows_new_queues(committed, browser):  # noqa: F811
+def test_a_namespaces_table_follows_its_sort_order_and_shows_new_queues(committed, browser):  # noqa: F811
     page = browser()
     page.goto(f"/namespaces/{committed.at}/?sort=-ready")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
@@ -190,7 +190,7 @@ def test_a_namespaces_table_follows_what_it_is_sorted_by_and_shows_new_queues(co
     )
 
 
-def test_connections_are_closed_by_keyboard_and_the_list_empties_by_itself(committed, browser):  # noqa: F811
+def test_connections_are_closed_by_keyboard_and_leave_the_list_automatically(committed, browser):  # noqa: F811
     page = browser("operator")
     page.goto(f"/rabbitmq/connections/{committed.at}/")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")

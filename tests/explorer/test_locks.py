@@ -37,7 +37,7 @@ def test_the_page_lists_locks_of_all_families(shop, jobs, as_):
     assert "No locks match" in as_().get("/locks/?holder=nobody-of-this-name").content.decode()
 
 
-def test_one_lock_is_released_with_a_reason_and_recorded(shop, as_):
+def test_a_lock_is_released_with_a_reason_and_recorded(shop, as_):
     client = as_()
     answer = client.post(f"/locks/?q={shop.namespace}", _form(shop, number="4"), headers=FRAGMENT)
     assert answer.status_code == 200 and "Released the lock of message 4: stuck." in answer.content.decode()
@@ -103,7 +103,7 @@ def test_the_message_page_has_the_action_in_all_families(shop, jobs, vhost_queue
         assert f"Release {word}…" not in client.get(url).content.decode()
 
 
-def test_refusals(shop, jobs, as_):
+def test_invalid_and_unauthorized_releases_are_refused(shop, jobs, as_):
     viewer, client = as_("viewer"), as_()
     assert viewer.post("/locks/", _form(shop, number="4"), headers=FRAGMENT).status_code == 403
     assert viewer.post("/locks/?holder=worker", {"action": "release-all"}, headers=FRAGMENT).status_code == 403
@@ -115,7 +115,7 @@ def test_refusals(shop, jobs, as_):
     assert client.post("/locks/", _form(shop, number="4", reason="x" * 600), headers=FRAGMENT).status_code == 400
 
 
-def test_pages(shop, as_):
+def test_long_lists_of_locks_are_paged(shop, as_):
     service_bus.send(shop, [Message(message_id=f"many-{n}") for n in range(60)], actor=WORKER)
     assert len(service_bus.receive(shop, 61, actor=WORKER)) == 61
     client = as_()

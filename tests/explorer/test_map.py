@@ -62,12 +62,12 @@ X, DLX = "shop exchange x", "shop exchange dlx"
         ((0, Way.IN, 7, None, "key:web"), []),  # from what is not on the map
     ],
 )
-def test_the_way_of_a_message(flow, expected):
+def test_the_path_of_a_message_is_derived_from_its_flow(flow, expected):
     links = [link("x", 0, LinkKind.BINDING), link(0, "dlx", LinkKind.DEAD), link("dlx", 2, LinkKind.BINDING), link(0, 1)]
     assert ways(graph_of(links=links), *flow) == expected
 
 
-def test_a_message_goes_the_shortest_way_over_the_bindings_between_exchanges():
+def test_a_message_takes_the_shortest_path_of_exchange_bindings():
     links = [
         link("x", "y", LinkKind.BINDING), link("y", "z", LinkKind.BINDING), link("z", 0, LinkKind.BINDING),
         link("y", 0, LinkKind.BINDING), link("y", "x", LinkKind.BINDING),
@@ -82,11 +82,11 @@ def test_a_message_goes_the_shortest_way_over_the_bindings_between_exchanges():
     [("process:orders-2", "orders"), ("courier 1", "courier"), ("key:web-shop", "web-shop"), ("worker7", "worker"),
      ("key:mobile-app@127.0.0.1", "mobile-app"), ("42", "42"), ("user:ada", "ada"), ("@", "@")],
 )  # fmt: skip
-def test_actors_that_differ_by_a_number_or_host_only_have_one_name(actor, name):
+def test_actors_that_differ_only_by_number_or_host_share_a_name(actor, name):
     assert group_of(actor) == name
 
 
-def test_a_node_has_the_name_of_its_only_actor_or_what_the_names_of_several_begin_with():
+def test_a_node_has_the_name_of_its_actor_or_the_common_prefix_of_several_names():
     graph = graph_of("ab")
     for actor in ("key:app-1@10.0.0.7", "key:app-1@10.0.0.8", "key:app-1"):
         graph.count(DB, Flow(0, Way.OUT, None, None, actor), 1)
@@ -95,7 +95,7 @@ def test_a_node_has_the_name_of_its_only_actor_or_what_the_names_of_several_begi
     assert [(node.label, len(node.names)) for node in graph.nodes.values() if node.kind is Kind.RECEIVER] == [("app", 2)]
 
 
-def test_where_somebody_receives_no_receiver_is_missing():
+def test_an_entity_with_a_receiver_is_not_marked_as_lacking_one():
     graph = graph_of(("a", "b"), is_neglected=True)
     graph.count(DB, Flow(0, Way.OUT, None, None, "worker"), 3)
     graph.settle()
@@ -103,12 +103,12 @@ def test_where_somebody_receives_no_receiver_is_missing():
     assert ("a", "a nobody") not in graph.edges and graph.edges["a", "shop receiver worker"].messages == 3
 
 
-def test_a_layer_follows_those_from_which_its_messages_come_and_circles_end():
+def test_a_node_is_in_a_layer_after_its_sources_and_cycles_end():
     graph = graph_of("abcd", [link(0, 1), link(1, 2), link(2, 0), link(0, 3, LinkKind.DEAD)])
     assert layout.layers_of(graph) == {"a": 1, "b": 2, "c": 3, "d": 2}
 
 
-def test_an_exchange_for_dead_letters_is_not_placed_behind_the_queues_that_use_it():
+def test_a_dead_letter_exchange_is_not_placed_after_the_queues_that_use_it():
     links = [link("x", 0, LinkKind.BINDING), link(0, "dlx", LinkKind.DEAD), link("dlx", 1, LinkKind.BINDING)]
     layers = layout.layers_of(graph_of("ab", links))
     assert (layers[X], layers[DLX], layers["a"], layers["b"]) == (1, 1, 2, 2)
@@ -122,7 +122,7 @@ def test_boxes_keep_their_order_and_never_overlap(boxes, gap):
     assert all(a + height + gap <= b + 1e-6 for a, height, b in zip(tops, heights, tops[1:], strict=False))
 
 
-def test_boxes_are_where_they_are_wanted_if_they_fit_and_share_the_space_otherwise():
+def test_boxes_have_their_preferred_position_or_share_the_space():
     assert layout.spread([20, 100], [10, 10], 4) == [15, 95]
     assert layout.spread([50, 50], [10, 10], 4) == [38, 52]
     assert layout.spread([0, 0], [10, 10], 4) == [0, 14]
@@ -132,7 +132,7 @@ edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.sampled_from
 
 
 @given(edges, st.randoms())
-def test_the_places_do_not_depend_on_the_order_in_which_anything_was_read(found, dice):
+def test_the_layout_does_not_depend_on_the_order_of_the_input(found, dice):
     flows = [Flow(i % 8, way, None, None, f"actor {i % 3}") for i, way in enumerate([*Way, *Way, Way.IN])]
 
     def placed():
@@ -166,7 +166,7 @@ def node(picture, title):
     return next(node for node in picture.nodes if node.title == title)
 
 
-def test_the_numbers_of_the_map_are_those_of_the_tables(namespace, db):
+def test_the_numbers_of_the_map_agree_with_the_tables(namespace, db):
     """After 1,000 random events."""
     dice, counts = random.Random(7), Counter()
     queues = [EntityAddress(namespace, name) for name in ("orders", "payments")]
@@ -230,7 +230,7 @@ def test_queues_of_rabbitmq_and_storage_show_where_their_dead_letters_go(namespa
     assert edge_between(of(account), "jobs", "jobs-poison").line.edge.is_dead
 
 
-def test_many_entities_are_folded_into_groups_and_of_very_many_the_busiest_are_shown(namespace, db, monkeypatch):
+def test_many_entities_are_grouped_and_of_very_many_the_busiest_are_shown(namespace, db, monkeypatch):
     for team in ("billing", "shipping"):
         for i in range(4):
             entities.create_queue(EntityAddress(namespace, f"{team}/queue-{i}"))
@@ -246,7 +246,7 @@ def test_many_entities_are_folded_into_groups_and_of_very_many_the_busiest_are_s
     assert busiest.spots.is_part and [n.title for n in busiest.nodes if n.kind is Kind.ENTITY] == ["billing/queue-2"]
 
 
-def test_with_many_entities_now_comes_without_the_map_and_the_feed_sends_it(namespace, db, as_, monkeypatch):
+def test_with_many_entities_the_live_feed_sends_the_map_later(namespace, db, as_, monkeypatch):
     for i in range(3):
         entities.create_queue(EntityAddress(namespace, f"queue-{i}"))
     client = as_("viewer")
@@ -260,7 +260,7 @@ def test_with_many_entities_now_comes_without_the_map_and_the_feed_sends_it(name
     assert list(view.draw({now.HEALTH}).live.entities)
 
 
-def test_a_namespace_that_is_created_while_the_map_is_read_is_shown_by_the_next_reading(namespace, db):
+def test_a_namespace_created_while_the_map_is_read_is_in_the_next_map(namespace, db):
     entities.create_queue(EntityAddress(namespace, "orders"))
     after = reads.namespaces()
     before = [one for one in after if one.name != namespace]
@@ -269,7 +269,7 @@ def test_a_namespace_that_is_created_while_the_map_is_read_is_shown_by_the_next_
 
 
 @pytest.mark.parametrize(("name", "is_personal"), [("learnvera1", True), ("school", False)])
-def test_the_map_of_a_sandbox_is_rendered_for_each_person(name, is_personal, db, as_):
+def test_the_map_of_a_sandbox_is_rendered_for_each_user(name, is_personal, db, as_):
     """Only its owner sees which of its receivers fail."""
     namespaces.create_namespace(name, Family.SERVICE_BUS)
     user = as_("viewer").user
@@ -277,7 +277,7 @@ def test_the_map_of_a_sandbox_is_rendered_for_each_person(name, is_personal, db,
         assert View.of(page, actor_for(user), user).draw().live.personal is is_personal
 
 
-def test_the_map_around_an_entity_has_only_what_is_connected_with_it(namespace, db, as_):
+def test_the_map_of_an_entity_has_only_connected_nodes(namespace, db, as_):
     topic = EntityAddress(namespace, "news")
     entities.create_topic(topic)
     entities.create_queue(EntityAddress(namespace, "archive"))
@@ -291,7 +291,7 @@ def test_the_map_around_an_entity_has_only_what_is_connected_with_it(namespace, 
     assert as_("viewer").get("/map/?namespace=none").status_code == 404
 
 
-def test_a_dot_moves_for_each_real_message_and_only_for_one(live_site, new_context, sign_in, person):
+def test_one_dot_moves_for_each_message(live_site, new_context, sign_in, person):
     namespace = f"dots-{uuid.uuid4().hex[:6]}"
     namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     orders = EntityAddress(namespace, "orders")
@@ -326,7 +326,7 @@ def test_a_dot_moves_for_each_real_message_and_only_for_one(live_site, new_conte
 @pytest.mark.parametrize("kind", [Kind.SENDER, Kind.RECEIVER])
 @pytest.mark.parametrize("failing", ["", "killed", "failing"])
 @pytest.mark.parametrize("count", [1, 2, 40])
-def test_the_name_of_a_program_ends_before_the_sign_for_its_faults(kind, failing, count):
+def test_the_name_of_a_program_does_not_overlap_its_fault_icon(kind, failing, count):
     """By the width of letters that explorer/map/pages.py assumes; the whole name is the title."""
     names = {f"payments-of-all-stores-{n}" for n in range(count)}
     width = SENDER_WIDTH if kind is Kind.SENDER else RECEIVER_WIDTH
@@ -339,7 +339,7 @@ def test_the_name_of_a_program_ends_before_the_sign_for_its_faults(kind, failing
         assert (node.below == "") == (not failing) and (node.name == "payments" or label != "payments")
 
 
-def test_a_failing_program_keeps_its_name_and_how_many_fail_is_below():
+def test_a_failing_program_keeps_its_name_above_the_failure_count():
     box = Box(Node("k", Kind.RECEIVER, "shop", "payments", {"payments-1", "payments-2"}), 0, 0, RECEIVER_WIDTH, 28)
     for kinds, below in (
         ({"payments-1": "killed", "payments-2": ""}, "1 of 2 killed"),

@@ -82,7 +82,7 @@ def test_messages_of_service_bus_are_the_same_after_export_and_import(queues, as
     assert AuditRecord.objects.filter(action="import messages", outcome="done").exists()
 
 
-def test_only_what_the_filter_matches_is_exported(queues, as_):
+def test_only_messages_that_match_the_filter_are_exported(queues, as_):
     a, _ = queues
     service_bus.send(a, [Message(b"1", message_id="x"), Message(b"2", message_id="y")])
     [line] = exported(as_("operator"), a, tab="active", filter="id:y").splitlines()
@@ -138,7 +138,7 @@ def test_a_file_that_is_empty_too_large_or_not_text_is_refused(queues, as_):
         assert answer.status_code == 400 and problem in body_of(answer), problem
 
 
-def test_messages_of_storage_queues_and_rabbitmq_are_the_same_too(db, as_):
+def test_messages_of_storage_queues_and_rabbitmq_are_the_same_after_export_and_import(db, as_):
     unique = uuid.uuid4().hex[:8]
     queue_storage.create_account(f"files{unique}")
     jobs = [EntityAddress(f"files{unique}", name) for name in ("jobs-a", "jobs-b")]
@@ -260,7 +260,7 @@ def test_many_messages_are_exported_by_an_operation_in_batches(target, as_, monk
     assert left == 0
 
 
-def test_a_stopped_export_has_the_file_of_what_was_exported(queues, as_, monkeypatch):
+def test_a_stopped_export_has_a_file_of_the_exported_messages(queues, as_, monkeypatch):
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
     monkeypatch.setattr(runner, "BODIES_BATCH", 2)
     a, client = queues[0], as_("operator")
@@ -289,7 +289,7 @@ def large_export(queues, as_, monkeypatch):
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
-def test_a_download_breaks_off_if_the_file_is_deleted_meanwhile(large_export, as_, format):
+def test_a_download_is_aborted_if_the_file_is_deleted_while_it_is_read(large_export, as_, format):
     """So that nobody takes a part of it for the whole."""
     runner.run(large_export, seconds=None)
     streamed = iter(as_("operator").get(f"/operations/{large_export.id}/file/?format={format}").streaming_content)
@@ -300,7 +300,7 @@ def test_a_download_breaks_off_if_the_file_is_deleted_meanwhile(large_export, as
         begun += streamed
 
 
-def test_an_export_ends_before_its_file_is_too_large_and_says_how_to_go_on(large_export, as_, monkeypatch):
+def test_an_export_stops_before_its_file_is_too_large_and_says_how_to_continue(large_export, as_, monkeypatch):
     monkeypatch.setattr(exporting, "MOST_BYTES", 3_000)  # more than four messages
     runner.run(large_export, seconds=None)
     ended, client = core.find(large_export.id), as_("operator")
@@ -320,7 +320,7 @@ def test_reading_the_file_of_an_export_needs_the_right_to_see_bodies(large_expor
     assert "".join(core.exported_lines(done, actor=Actor("user", "eve", Right.BROWSE | Right.SEE_BODIES))).count("\n") == 6
 
 
-def test_an_import_lists_what_was_refused_and_what_was_received_before_its_undo(queues, as_):
+def test_an_import_lists_refused_messages_and_messages_received_before_its_undo(queues, as_):
     a, _ = queues
     entities.create_queue(EntityAddress(a.namespace, "once"), requires_duplicate_detection=True)
     once, client = EntityAddress(a.namespace, "once"), as_("operator")
@@ -342,7 +342,7 @@ def test_an_import_into_a_full_queue_of_rabbitmq_names_the_refused_messages(db, 
     assert "refused: the queue is full" in body_of(answer) and reads.counts(small).active == 2
 
 
-def test_a_queue_that_is_deleted_during_an_import_ends_it_with_the_reason(queues, as_, monkeypatch):
+def test_deleting_the_queue_ends_a_running_import_with_a_reason(queues, as_, monkeypatch):
     a, _ = queues
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
     as_("operator").post(f"/import-messages/{a}", {"do": "import", "file": SimpleUploadedFile("m", file_of(600).encode())})
@@ -354,7 +354,7 @@ def test_a_queue_that_is_deleted_during_an_import_ends_it_with_the_reason(queues
     assert "Stopped by an error." in page and "500 messages were processed before" in page
 
 
-def test_a_file_too_large_for_the_preview_is_checked_and_chosen_again(queues, as_):
+def test_a_file_too_large_for_the_preview_is_checked_and_must_be_selected_again(queues, as_):
     a, _ = queues
     content = "".join(f'{{"body": "{"x" * 4_000}{n}"}}\n' for n in range(500))
     answer = as_("operator").post(f"/import-messages/{a}", {"do": "preview", "file": SimpleUploadedFile("m", content.encode())})
@@ -362,7 +362,7 @@ def test_a_file_too_large_for_the_preview_is_checked_and_chosen_again(queues, as
     assert answer.status_code == 200 and "Preview of 500 messages" in text and "choose it again" in text and len(text) < 50_000
 
 
-def test_an_export_reads_many_messages_at_once(queues, as_, monkeypatch):
+def test_an_export_reads_messages_in_batches(queues, as_, monkeypatch):
     a, _ = queues
     service_bus.send(a, [Message(f"{n}".encode()) for n in range(500)])
     asked, contents = [], reads.contents
@@ -374,7 +374,7 @@ def test_an_export_reads_many_messages_at_once(queues, as_, monkeypatch):
     assert len(lines) == 19
 
 
-def test_an_export_as_csv_is_for_spreadsheets(queues, as_):
+def test_an_export_as_csv_suits_spreadsheets(queues, as_):
     a, _ = queues
     service_bus.send(a, [Message(b'{"a": 1}', message_id="one", properties={"n": 5}), Message(b"=1+1"), Message(b"\xff")])
     first, second, third = csv.DictReader(exported(as_("operator"), a, tab="active", format="csv").splitlines())

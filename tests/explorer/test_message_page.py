@@ -27,7 +27,7 @@ def pane_of(page):
 # The split view
 
 
-def test_a_list_renders_the_open_message_beside_it(pages, as_):
+def test_a_list_shows_the_open_message_in_a_pane(pages, as_):
     page = body_of(as_("operator").get(f"/entities/{pages.at}?tab=dead-letter&m=2"))
     pane = pane_of(page)
     assert "Dead-lettered: PaymentRefused" in pane and "no <money>." in pane and "Timeline" in pane
@@ -41,29 +41,29 @@ def test_without_a_message_the_pane_is_hidden(pages, as_):
 
 
 @pytest.mark.parametrize("m", ["x", "-1", "1.5", "9" * 30, "a/b"])
-def test_a_link_to_no_number_is_refused_in_words(pages, as_, m):
+def test_a_link_with_an_invalid_number_is_refused_with_a_reason(pages, as_, m):
     response = as_("viewer").get(f"/entities/{pages.at}", {"m": m})
     assert response.status_code == 400 and "There is no message" in body_of(response)
 
 
-def test_a_message_of_which_nothing_is_known_leaves_the_list_usable(pages, as_):
+def test_an_unknown_message_leaves_the_list_usable(pages, as_):
     page = body_of(as_("viewer").get(f"/entities/{pages.at}?m=999"))
     assert "999" in pane_of(page) and f'href="/messages/{pages.at}/5"' in page
 
 
-def test_htmx_gets_the_pane_alone_from_the_messages_own_address(pages, as_):
+def test_an_htmx_request_for_a_message_returns_only_the_pane(pages, as_):
     page = body_of(as_("operator").get(f"/messages/{pages.at}/4?tab=locked&m=4", headers=PANE))
     assert page.lstrip().startswith("<aside") and "Locked by worker," in page and "<h1" not in page
 
 
 @pytest.mark.parametrize("at", ["stored", "rabbit"])
-def test_the_other_families_have_it_too(pages, office, as_, at):
+def test_storage_and_rabbitmq_lists_have_the_message_pane(pages, office, as_, at):
     address = f"/entities/{pages.stored}?m=2" if at == "stored" else f"/entities/{office.at}/scans?m=1"
     pane = pane_of(body_of(as_("viewer").get(address)))
     assert ("Leased by worker," if at == "stored" else "Unacknowledged, held by scanner") in pane
 
 
-def test_an_action_in_the_pane_answers_with_the_pane_and_without_javascript_with_the_list(pages, as_):
+def test_an_action_in_the_pane_returns_the_pane_or_without_javascript_the_list(pages, as_):
     client = as_("operator")
     page = body_of(client.post(f"/messages/{pages.at}/2?tab=dead-letter&m=2", {"action": "resubmit"}, headers=PANE))
     assert page.lstrip().startswith("<aside") and "Resubmitted by you" in page
@@ -76,7 +76,7 @@ def test_an_action_in_the_pane_answers_with_the_pane_and_without_javascript_with
 # What it says
 
 
-def test_a_dead_letter_never_says_that_it_can_be_delivered(pages, as_):
+def test_a_dead_letter_is_never_shown_as_deliverable(pages, as_):
     page = body_of(as_("operator").get(f"/messages/{pages.at}/2"))
     assert "in dead letters for <" in page and " so far</div>" in page
     assert "It stays in the dead-letter queue until it is resubmitted, received there or deleted." in page
@@ -84,7 +84,7 @@ def test_a_dead_letter_never_says_that_it_can_be_delivered(pages, as_):
         assert hopeful not in page, hopeful
 
 
-def test_a_dead_letter_says_how_often_it_had_failed(namespace, as_):
+def test_a_dead_letter_shows_its_delivery_count_before_dead_lettering(namespace, as_):
     """SB-103: in the dead-letter queue the stored count begins at 0."""
     queue = entities.create_queue(EntityAddress(namespace, "labels"), max_delivery_count=3).address
     service_bus.send(queue, [Message(b"x")])
@@ -101,14 +101,14 @@ def test_a_dead_letter_says_how_often_it_had_failed(namespace, as_):
     assert delivery_count().split() == ["0", "counted", "anew", "in", "the", "dead-letter", "queue"]
 
 
-def test_each_time_left_is_told_once(pages, as_):
+def test_each_remaining_time_is_shown_once(pages, as_):
     for number in (4, 6):
         page = body_of(as_("operator").get(f"/messages/{pages.at}/{number}"))
         state = page[page.index('id="state-title"') : page.index("Properties")]
         assert state.count('role="timer"') == 1 and "for another" not in state
 
 
-def test_who_does_not_hold_the_lock_gets_no_buttons_that_need_it(pages, as_):
+def test_only_the_lock_holder_gets_settlement_buttons(pages, as_):
     page = body_of(as_("operator").get(f"/messages/{pages.at}/4"))
     assert "Release lock" in page and 'value="complete"' not in page
     assert "requires the operator role" in body_of(as_("viewer").get(f"/messages/{pages.at}/4"))
@@ -119,7 +119,7 @@ def test_who_does_not_hold_the_lock_gets_no_buttons_that_need_it(pages, as_):
     assert "Locked by you," in page and 'value="complete"' in page
 
 
-def test_properties_are_counted_as_they_are_listed(pages, as_):
+def test_the_count_of_properties_agrees_with_the_list(pages, as_):
     page = body_of(as_("viewer").get(f"/messages/{pages.at}/1"))
     listed = page[page.index('<dl class="properties" id="properties"') :]
     rows = listed[: listed.index("</dl>")].count("<dt>")
@@ -137,7 +137,7 @@ def test_empty_and_invisible_parts_of_properties_are_shown_and_copied_as_sent(pa
     assert 'data-text="invoice\u202egpj.exe\x07"' in page and 'data-text=""' in page and 'data-text="&lt;b' not in page
 
 
-def test_typed_values_are_said_for_people(pages, as_):
+def test_typed_values_are_formatted_for_reading(pages, as_):
     [number] = service_bus.send(pages.shop, [Message(b"x", properties={"patience": timedelta(minutes=90)})])
     page = body_of(as_("viewer").get(f"/messages/{pages.at}/{number}"))
     assert "1 h 30 min" in page and "PT1H30M" in page and "5400000000" not in page
@@ -159,7 +159,7 @@ def test_related_messages_are_links(pages, as_):
     assert "no such entity here" in body_of(as_("viewer").get(f"/messages/{pages.at}/{number + 1}"))
 
 
-def test_both_ends_of_a_resubmission_lead_to_each_other(pages, as_):
+def test_both_messages_of_a_resubmission_link_to_each_other(pages, as_):
     [(old, new)] = service_bus.resubmit(pages.shop.dead_letter, [2], actor=WORKER).items()
     client = as_("viewer")
     at = f"/messages/{pages.at}"
@@ -168,7 +168,7 @@ def test_both_ends_of_a_resubmission_lead_to_each_other(pages, as_):
     assert "Resubmitted from" in made and f'href="{at}/{old}"' in made
 
 
-def test_a_settlement_that_came_too_late_is_explained(pages, as_):
+def test_a_late_settlement_is_explained(pages, as_):
     namespaces.pause_clock(pages.shop.namespace)
     slow, [held] = (
         Actor("process", "slow", Right.ALL),
@@ -180,7 +180,7 @@ def test_a_settlement_that_came_too_late_is_explained(pages, as_):
     assert "Complete refused: 1 min too late, slow at" in page and "never renewed, ended at" in page
 
 
-def test_decoded_bodies_name_their_layers_and_can_be_seen_as_sent(pages, as_):
+def test_decoded_bodies_name_their_layers_and_can_be_shown_as_sent(pages, as_):
     body = base64.b64encode(gzip.compress(b'{"n": 1}'))
     [number] = service_bus.send(pages.shop, [Message(body)])
     client, at = as_("operator"), f"/messages/{pages.at}"
@@ -205,7 +205,7 @@ def test_decoded_bodies_name_their_layers_and_can_be_seen_as_sent(pages, as_):
         ("?tab=history", 5, None, None),
     ],
 )
-def test_the_page_leads_to_its_neighbours_in_the_lists_order_and_filter(pages, as_, query, number, previous, following):
+def test_the_page_links_to_its_neighbours_in_the_lists_order_and_filter(pages, as_, query, number, previous, following):
     page = body_of(as_("operator").get(f"/messages/{pages.at}/{number}{query}"))
     for rel, other in (("prev", previous), ("next", following)):
         assert (f'rel="{rel}"' in page) is (other is not None)
@@ -213,7 +213,7 @@ def test_the_page_leads_to_its_neighbours_in_the_lists_order_and_filter(pages, a
             assert f'rel="{rel}" href="/messages/{pages.at}/{other}{query}"' in page
 
 
-def test_records_of_a_history_lead_to_their_neighbours(pages, as_):
+def test_records_of_the_history_link_to_their_neighbours(pages, as_):
     service_bus.purge(pages.shop, actor=WORKER)
     url = f"/messages/{pages.at}"
     newest, *_, oldest = [e.sequence_number for e in reads.gone(pages.shop).rows]
@@ -238,7 +238,7 @@ def test_an_operator_dead_letters_a_waiting_message_from_its_page(pages, as_):
     assert "Message 4 was not dead-lettered" in body_of(again)
 
 
-def test_the_other_families_page_in_their_own_order(pages, office, as_):
+def test_messages_of_the_other_families_are_paged_in_their_own_order(pages, office, as_):
     stored = body_of(as_("viewer").get(f"/messages/{pages.stored}/7?tab=visible"))
     assert f'rel="prev" href="/messages/{pages.stored}/8?tab=visible"' in stored and 'rel="next"' not in stored
     queued = body_of(as_("viewer").get(f"/messages/{office.at}/mail/3"))
@@ -258,14 +258,14 @@ def removed(pages, as_):
     return address
 
 
-def test_a_message_of_a_deleted_entity_is_a_record_to_read(removed, as_):
+def test_a_message_of_a_deleted_entity_is_a_read_only_record(removed, as_):
     page = body_of(as_("operator").get(f"/messages/{removed}/1"))
     assert "The queue was deleted. This is the record of the message." in page
     assert "gone-1" in page and "Deleted with its queue by administrator-" in page and "Timeline" in page and "season" in page
     assert 'value="resubmit"' not in page and "Duplicate" not in page
 
 
-def test_the_timeline_of_a_message_of_a_deleted_entity_names_who_deleted_it(removed, as_):
+def test_the_timeline_of_a_message_of_a_deleted_entity_names_the_deleting_user(removed, as_):
     sweeps.remove_deleted_entities()
     page = body_of(as_("viewer").get(f"/messages/{removed}/1"))
     state, timeline = page.split('class="timeline"')
@@ -273,7 +273,7 @@ def test_the_timeline_of_a_message_of_a_deleted_entity_names_who_deleted_it(remo
     assert f'title="user:{deleter}"' in timeline and "process:broker" not in timeline
 
 
-def test_a_new_entity_of_the_same_name_does_not_hide_the_old_ones_record(removed, as_):
+def test_a_new_entity_of_the_same_name_does_not_hide_the_record_of_the_deleted_one(removed, as_):
     client = as_("viewer")
     old = reads.deleted_entity(removed)
     entities.create_queue(removed)
@@ -290,7 +290,7 @@ def test_a_deleted_queue_of_the_other_families_keeps_its_records(pages, as_):
     assert "The queue was deleted." in body_of(as_("viewer").get(f"/messages/{poison}/1"))
 
 
-def test_one_like_a_message_that_is_gone_has_its_properties_and_says_what_is_missing(pages, as_):
+def test_a_duplicate_of_a_removed_message_has_its_properties_and_a_note_on_the_body(pages, as_):
     page = as_("operator").get(f"/send/{pages.at}?like=1")
     assert "Message 1 is gone, and its body with it." in body_of(page)
     assert page.context["form"]["subject"].value() == "placed" and page.context["form"]["body"].value() == ""
@@ -319,15 +319,15 @@ def test_two_messages_are_compared_by_property_and_by_line(pages, as_):
 
 
 @pytest.mark.parametrize(("query", "status"), [("", 400), ("?a=5", 400), ("?a=5&b=x", 400), ("?a=5&b=999", 404)])
-def test_what_cannot_be_compared_is_refused_in_words(pages, as_, query, status):
+def test_invalid_comparisons_are_refused(pages, as_, query, status):
     assert as_("viewer").get(f"/compare/{pages.at}{query}").status_code == status
 
 
-def test_a_selection_of_another_size_is_refused(pages, as_):
+def test_a_selection_of_other_than_two_messages_is_refused(pages, as_):
     response = as_("viewer").post(f"/compare/{pages.at}", {"numbers": [5]})
     assert response.status_code == 400 and "Select two messages to compare" in body_of(response)
 
 
-def test_messages_of_two_entities_and_gone_ones_are_compared(pages, as_):
+def test_messages_of_two_entities_and_removed_messages_can_be_compared(pages, as_):
     page = body_of(as_("operator").get(f"/compare/{pages.at}?a=1&b={pages.stored}/8"))
     assert "Entity" in page and "one is removed with its message" in page

@@ -96,7 +96,7 @@ def test_a_form_is_saved_as_typed_and_filled_from_its_template(sends, as_):
     assert f'name="template" value="{one.pk}"' in page and "{n}" in page
 
 
-def test_the_fields_of_a_template_come_first_and_keep_what_is_typed(sends, as_):
+def test_the_fields_of_a_template_override_the_form_except_typed_values(sends, as_):
     client = as_("operator")
     for verb, asks in (("ask", True), ("cancel", False)):
         answer = client.post(sends.url, sends.typed | {"template_save": verb, "copies": "not a number"})
@@ -110,7 +110,7 @@ def test_the_fields_of_a_template_come_first_and_keep_what_is_typed(sends, as_):
     assert not MessageTemplate.objects.exists() and not sent(sends)
 
 
-def test_only_its_owner_sees_a_template_unless_it_is_shared(sends, as_):
+def test_only_the_owner_sees_a_template_unless_it_is_shared(sends, as_):
     otto, olga, ada = as_("operator"), as_("operator"), as_("administrator")
     save(otto, sends, "Mine")
     save(otto, sends, "Ours", template_shared="1", template_here="1")
@@ -138,7 +138,7 @@ def test_only_its_owner_sees_a_template_unless_it_is_shared(sends, as_):
     }  # fmt: skip
 
 
-def test_its_owner_changes_everything_of_a_template(sends, as_):
+def test_the_owner_can_change_every_field_of_a_template(sends, as_):
     client = as_("operator")
     save(client, sends)
     one = MessageTemplate.objects.get()
@@ -149,7 +149,7 @@ def test_its_owner_changes_everything_of_a_template(sends, as_):
     assert (changed.pk, changed.name, changed.is_shared, changed.fields[sends.body]) == (one.pk, "Order 2", True, "other")
 
 
-def test_a_name_is_given_once_for_the_same_entity(sends, as_):
+def test_a_template_name_is_unique_for_an_entity(sends, as_):
     client = as_("operator")
     save(client, sends, **{sends.body: "first"})
     again = save(client, sends)
@@ -168,7 +168,7 @@ def test_a_template_needs_a_name(queue, as_, name):
     assert not MessageTemplate.objects.exists()
 
 
-def test_what_is_too_large_is_refused_with_its_size_and_stays_in_the_form(sends, as_):
+def test_a_template_that_is_too_large_is_refused_and_stays_in_the_form(sends, as_):
     client = as_("operator")
     typed = {sends.body: "ö" * (LARGEST // 2)}
     answer = save(client, sends, **typed)
@@ -188,7 +188,7 @@ def test_a_viewer_is_refused_the_form_and_saves_nothing(sends, as_):
     assert MessageTemplate.objects.get() == one and "Order" in body_of(vera.get("/templates/"))
 
 
-def test_hostile_names_are_text_everywhere(sends, as_):
+def test_hostile_template_names_are_escaped_everywhere(sends, as_):
     client = as_("operator")
     save(client, sends, f"  {HOSTILE}\r\n", template_shared="1", template_here="1")
     one = MessageTemplate.objects.get()
@@ -208,12 +208,12 @@ def test_hostile_names_are_text_everywhere(sends, as_):
 
 
 @pytest.mark.parametrize("given", ["999999", "x", "-1", "\u0662", "9" * 30, "1 OR 1=1", "\x00"])
-def test_a_template_that_is_not_there_leaves_the_form_empty_with_a_notice(sends, as_, given):
+def test_a_missing_template_leaves_the_form_empty_with_a_notice(sends, as_, given):
     answer = as_("operator").get(sends.url, {"template": given})
     assert answer.status_code == 200 and "The form is empty: template" in body_of(answer)
 
 
-def test_a_template_deleted_meanwhile_is_saved_as_a_new_one(queue, as_):
+def test_a_template_deleted_since_it_was_opened_is_saved_as_a_new_template(queue, as_):
     client = as_("operator")
     save(client, queue)
     gone = MessageTemplate.objects.get()
@@ -280,7 +280,7 @@ def test_a_list_for_an_unknown_family_is_refused(shop, as_, query):
 
 
 @pytest.mark.parametrize("family", FORMS)
-def test_a_list_for_a_form_that_is_not_there_has_links_only(shop, as_, family):
+def test_a_list_for_a_missing_form_has_links_only(shop, as_, family):
     place = {"family": family, "namespace": "no such/~host", "path": "../x\n"}
     assert as_("viewer").get("/templates/", place).status_code == 200
 

@@ -47,7 +47,7 @@ def test_forms_do_not_ask_for_the_overview(pages, as_):
     assert "has 6 entities" in body_of(client.get(f"/delete-namespace/{space}/"))
 
 
-def test_targets_are_those_of_the_namespace_without_the_entity_itself(pages, as_):
+def test_forward_targets_are_the_other_entities_of_the_namespace(pages, as_):
     client, space = as_("viewer"), pages.shop.namespace
     assert options(client.get("/names/targets/", {"namespace": space})) == ["carts", "eu/orders", "market/news"]
     assert options(client.get("/names/targets/", {"namespace": space, "forward_to": "s"})) == [
@@ -64,12 +64,12 @@ def test_targets_are_those_of_the_namespace_without_the_entity_itself(pages, as_
     assert client.get("/names/everything/").status_code == 404
 
 
-def test_names_are_for_people_with_a_role(pages, as_, client):
+def test_names_require_a_role(pages, as_, client):
     assert client.get("/names/topics/").status_code == 302
     assert as_("").get("/names/topics/").status_code == 403
 
 
-def test_a_settings_page_offers_other_entities_and_asks_for_more(pages, as_, few):
+def test_a_settings_page_suggests_entities_and_loads_more(pages, as_, few):
     response = as_("administrator").get(f"/settings/{pages.at}")
     datalist = body_of(response).partition('<datalist id="forward-targets">')[2].partition("</datalist>")[0]
     assert re.findall(r'value="([^"]*)"', datalist) == ["carts"]
@@ -77,7 +77,7 @@ def test_a_settings_page_offers_other_entities_and_asks_for_more(pages, as_, few
     assert options(as_("viewer").get(f"{html.unescape(address)}&forward_to=news")) == ["market/news"]
 
 
-def test_a_topic_among_very_many_is_typed(pages, as_, few):
+def test_a_topic_can_be_typed_among_very_many(pages, as_, few):
     client, space = as_("administrator"), pages.shop.namespace
     for name in ("a", "b"):
         entities.create_topic(EntityAddress(space, name))
@@ -105,7 +105,7 @@ def browser_page(transactional_db, live_site, new_context, sign_in, person):
     return context.new_page()
 
 
-def test_a_field_is_completed_while_one_types(browser_page, shop):
+def test_a_field_is_autocompleted(browser_page, shop):
     for n in range(3):
         entities.create_queue(EntityAddress(shop.namespace, f"target-{n}"))
     browser_page.goto(f"/settings/{shop.namespace}/{shop.path}")

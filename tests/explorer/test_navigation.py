@@ -21,20 +21,20 @@ from explorer.people.roles import actor_for
 from .conftest import FRAGMENT, WORKER
 
 
-def test_no_two_places_share_a_name_an_address_or_keys():
+def test_navigation_items_have_unique_names_addresses_and_keys():
     for attribute in ("name", "url_name", "keys"):
         given = [value for one in PLACES if (value := getattr(one, attribute))]
         assert sorted(given) == sorted(set(given))
 
 
 @pytest.mark.parametrize("place", [one for one in PLACES if not one.needs_staff], ids=lambda one: one.name)
-def test_a_place_is_marked_on_its_own_page(broker_database, as_, place):
+def test_a_navigation_item_is_marked_on_its_own_page(broker_database, as_, place):
     html = as_("viewer").get(place.url).content.decode()
     current = [part for part in html.split("<a\n") if 'aria-current="page"' in part.split(">")[0]]
     assert current and all(f'href="{place.url}"' in link for link in current)
 
 
-def test_admin_is_listed_for_staff_alone(broker_database, as_):
+def test_admin_is_listed_only_for_staff(broker_database, as_):
     assert reverse("admin:index") not in as_("viewer").get("/").content.decode()
     client = as_("viewer")
     client.user.is_staff = True
@@ -42,7 +42,7 @@ def test_admin_is_listed_for_staff_alone(broker_database, as_):
     assert f'href="{reverse("admin:index")}"' in client.get("/").content.decode()
 
 
-def test_a_place_that_the_site_does_not_have_is_left_out(monkeypatch):
+def test_a_navigation_item_that_the_site_lacks_is_left_out(monkeypatch):
     monkeypatch.setattr(
         navigation, "PLACES", (Place("here", "Here", "now", "explorer:now"), Place("no", "No", "now", "none:such"))
     )
@@ -51,7 +51,7 @@ def test_a_place_that_the_site_does_not_have_is_left_out(monkeypatch):
 
 
 @pytest.mark.parametrize(("old", "new"), [("/sweeps/", "system"), ("/audit/", "audit"), ("/words/", "help")])
-def test_addresses_of_earlier_versions_lead_to_the_new_ones(client, old, new):
+def test_addresses_of_earlier_versions_redirect_to_the_new_addresses(client, old, new):
     answer = client.get(f"{old}?actor=vera")
     assert (answer.status_code, answer.url) == (301, f"{reverse(f'explorer:{new}')}?actor=vera")
     assert resolve(reverse(f"explorer:{new}")).url_name == new
@@ -65,7 +65,7 @@ def test_addresses_of_earlier_versions_lead_to_the_new_ones(client, old, new):
     [("production", "", "red"), ("Prod", "", "red"), ("staging", "", "amber"), ("test", "", "grey"),
      ("production", "blue", "blue"), ("x", "chartreuse", "grey")],
 )  # fmt: skip
-def test_the_environment_has_the_colour_of_the_setting_or_of_its_name(settings, name, color, shown):
+def test_the_environment_has_the_configured_colour_or_that_of_its_name(settings, name, color, shown):
     settings.VITRINE_ENVIRONMENT, settings.VITRINE_ENVIRONMENT_COLOR = name, color
     assert navigation.environment() == navigation.Environment(name, shown)
 
@@ -79,7 +79,7 @@ def test_the_environment_is_on_every_page(shop, as_, settings):
     assert '<b class="env env-red">production</b>' in client.get("/system/").content.decode()
 
 
-def test_the_switch_lists_the_namespaces_and_marks_the_one_of_the_page(shop, as_):
+def test_the_namespace_switch_lists_all_and_marks_the_current_namespace(shop, as_):
     navigation._namespaces.clear()
     client = as_("viewer")
     url = reverse("explorer:namespace", args=[shop.namespace])
@@ -110,7 +110,7 @@ def test_a_person_without_a_role_sees_no_page(shop, person, page):
 
 @pytest.mark.parametrize(("place", "address", "shown"), [("dead_letters", "/dead-letters/", "found.total"),
                                                           ("locks", "/locks/", "found.matching.value")])  # fmt: skip
-def test_the_count_of_a_pages_own_place_is_the_one_on_the_page(shop, as_, place, address, shown, monkeypatch):
+def test_the_navigation_count_agrees_with_its_own_page(shop, as_, place, address, shown, monkeypatch):
     """The counts of the other places are some seconds old."""
     client = as_("viewer")
     before = navigation.counts(client.get("/system/").wsgi_request)
@@ -127,7 +127,7 @@ def test_the_count_of_a_pages_own_place_is_the_one_on_the_page(shop, as_, place,
     assert f'id="n-{place}">{total:,}<' in fragments[navigation.COUNTS]
 
 
-def test_a_slow_value_is_kept_for_longer(monkeypatch):
+def test_a_value_that_is_slow_to_compute_is_cached_for_longer(monkeypatch):
     now, reads = [0.0], []
     monkeypatch.setattr(recent.time, "monotonic", lambda: now[0])
 
@@ -147,13 +147,13 @@ def test_a_slow_value_is_kept_for_longer(monkeypatch):
 # Terms and notices
 
 
-def test_a_term_opens_its_explanation():
+def test_a_term_opens_its_glossary_entry():
     html = Template('{% load explorer %}{% term "locked" "Locked" "head" %}').render(Context())
     assert 'popovertarget="term-locked-head"' in html and 'id="term-locked-head"' in html
     assert "Held by one receiver" in html and "peek-lock" in html and f'href="{reverse("explorer:help")}#locked"' in html
 
 
-def test_an_unknown_term_is_a_mistake_of_the_template():
+def test_an_unknown_term_in_a_template_raises():
     with pytest.raises(KeyError):
         Template('{% load explorer %}{% term "thingummy" %}').render(Context())
 
@@ -169,7 +169,7 @@ def test_a_notice_offers_to_undo(rf):
     assert ">Undo<" not in second
 
 
-def test_every_label_that_opens_an_explanation_has_one(pages, as_):
+def test_every_label_that_opens_an_explanation_has_an_explanation(pages, as_):
     """Also a label in a part that is loaded later, for which the whole page has the explanation."""
     client = as_("administrator")
     for address in pages.all:
@@ -182,7 +182,7 @@ def test_every_label_that_opens_an_explanation_has_one(pages, as_):
     assert len(sheets) == len(set(sheets)) > 10
 
 
-def test_a_label_names_its_term_and_others_stay_text():
+def test_a_label_with_a_term_opens_it_and_other_labels_are_text():
     assert glossary.find("Max deliveries").word == "delivery count"
     assert glossary.find("Number").word == "sequence number"
     assert glossary.find("Size") is None

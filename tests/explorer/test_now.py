@@ -37,7 +37,7 @@ def page_of(client, namespace):
     return client.get("/", {"namespace": namespace})
 
 
-def test_what_needs_a_person_is_listed_with_its_reason_and_an_action(shop, as_):
+def test_entities_that_need_attention_are_listed_with_a_reason_and_an_action(shop, as_):
     answer = page_of(as_("operator"), shop.namespace)
     [entry] = answer.context["entries"]
     assert (entry.item.rule, entry.item.headline, entry.item.aside) == ("dead", "1 dead letter", ", +1 in 5 min")
@@ -50,14 +50,14 @@ def test_what_needs_a_person_is_listed_with_its_reason_and_an_action(shop, as_):
     assert f'href="{reverse("explorer:help")}#attention-dead"' in html
 
 
-def test_all_is_well_without_anything_to_do(broker_database, as_, namespace):
+def test_without_entries_the_page_says_that_all_is_well(broker_database, as_, namespace):
     entities.create_queue(EntityAddress(namespace, "quiet"))
     answer = page_of(as_("viewer"), namespace)
     assert "All is well." in body_of(answer) and answer.context["entries"] == []
     assert 'aria-label="What needs a person" hidden' in body_of(answer)
 
 
-def test_a_namespace_shows_its_own_alone_and_an_unknown_one_is_said(shop, jobs, as_):
+def test_a_namespace_shows_only_its_own_entries_and_an_unknown_namespace_is_not_found(shop, jobs, as_):
     client = as_("viewer")
     assert shop.namespace not in [e.item.entity.address.namespace for e in page_of(client, jobs.namespace).context["entries"]]
     answer = page_of(client, "nowhere")
@@ -99,14 +99,14 @@ def test_a_rabbitmq_queue_that_only_collects_dead_letters_is_listed(vhost, as_):
 
 
 @pytest.mark.parametrize(("role", "word"), [("administrator", "Open settings"), ("operator", "Open queue")])
-def test_an_action_is_offered_to_those_who_may_take_it(broker_database, as_, namespace, role, word):
+def test_an_action_is_offered_only_with_the_required_role(broker_database, as_, namespace, role, word):
     queue = EntityAddress(namespace, "off")
     entities.create_queue(queue, status=EntityStatus.DISABLED)
     [entry] = page_of(as_(role), namespace).context["entries"]
     assert (entry.item.rule, entry.action.word) == ("disabled", word)
 
 
-def test_the_total_of_dead_letters_is_that_of_the_inbox(jobs, shop, as_):
+def test_the_total_of_dead_letters_agrees_with_the_inbox(jobs, shop, as_):
     """Poison messages are among them, as in the list that the number links to."""
     client = as_("viewer")
     for namespace in (jobs.namespace, shop.namespace):
@@ -115,7 +115,7 @@ def test_the_total_of_dead_letters_is_that_of_the_inbox(jobs, shop, as_):
         assert client.get(dead.url).context["found"].total == 1
 
 
-def test_the_rest_of_the_list_is_a_link_to_all_of_it(broker_database, as_, namespace):
+def test_a_shortened_list_links_to_the_full_list(broker_database, as_, namespace):
     for number in range(7):
         queue = EntityAddress(namespace, f"q{number}")
         entities.create_queue(queue)
@@ -141,7 +141,7 @@ def test_a_change_is_marked_in_the_charts(shop, as_):
     assert html.count('<g class="mark">') == 8 and "purge" in html
 
 
-def test_the_totals_are_links_that_work(shop, as_):
+def test_the_totals_link_to_existing_pages(shop, as_):
     client = as_("viewer")
     for total in page_of(client, shop.namespace).context["totals"]:
         assert client.get(total.url).status_code == 200, total
@@ -186,7 +186,7 @@ def test_facts_have_the_trend_the_reason_and_the_quota(shop):
     assert 0 < facts.quota_share < 0.001
 
 
-def test_the_oldest_message_is_that_of_an_entity_with_a_receiver(broker_database, namespace):
+def test_the_oldest_message_is_taken_from_entities_with_a_receiver(broker_database, namespace):
     queue = EntityAddress(namespace, "waits")
     entities.create_queue(queue)
     service_bus.send(queue, [Message(b"x")], actor=WORKER)
@@ -197,7 +197,7 @@ def test_the_oldest_message_is_that_of_an_entity_with_a_receiver(broker_database
     assert timedelta() <= found.oldest_received < timedelta(minutes=1) and found.facts == ()
 
 
-def test_a_message_put_with_a_delay_is_not_the_oldest_before_it_is_due(account):
+def test_a_delayed_message_is_not_the_oldest_before_it_is_due(account):
     queue = EntityAddress(account, "mailings")
     queue_storage.create_queue(queue)
     queue_storage.put(queue, "tomorrow", visibility_timeout=timedelta(days=1))
@@ -214,7 +214,7 @@ def point(second, **values):
     return TrafficPoint(NOON + timedelta(seconds=second), 10, **({"sent": 0, "completed": 0, "dead_lettered": 0} | values))
 
 
-def test_points_are_added_up_by_whole_minutes():
+def test_points_are_summed_by_whole_minutes():
     points = [point(s, sent=1, completed=2, active=s, dead=1, waiting=Times(1.0, 1.0, (0, 1))) for s in range(30, 150, 10)]
     first, last = sparklines.minutes([*points[:-1], point(140, partial=True)])
     assert (first.at, first.sent, first.completed, first.active, first.waited.count) == (
@@ -227,7 +227,7 @@ def test_points_are_added_up_by_whole_minutes():
     assert first.is_over and not last.is_over
 
 
-def test_the_four_charts_say_their_numbers():
+def test_the_four_charts_have_their_numbers_as_text():
     points = [point(s, sent=2, completed=1, active=7, dead=s // 60, partial=s == 1790) for s in range(0, 1800, 10)]
     rates, backlog, wait, dead = sparklines.four(points)
     assert [(one.value, one.word) for one in rates.legend] == [("12", "in"), ("6", "out")]
@@ -248,7 +248,7 @@ def test_a_trend_ends_at_its_last_number():
     assert (found.x, found.y) == (120.0, 12.0) and found.words == "Dead letters in the last 3 minutes: from 0 to 1"
 
 
-def test_a_new_dead_letter_is_found_among_many_entities_with_old_ones(broker_database, namespace):
+def test_a_new_dead_letter_is_found_among_many_entities_with_old_dead_letters(broker_database, namespace):
     """However many entities have a few old dead letters, they do not hide one with a new one."""
     for number in range(4):
         queue = EntityAddress(namespace, f"q{number}")
@@ -293,7 +293,7 @@ def test_an_activity_links_to_its_entity_and_its_message(shop, as_):
     assert re.findall(r'href="(/messages/\w[^"]*)"', html) == [f"/messages/{shop.namespace}/{shop.path}/3"]
 
 
-def test_system_lists_the_runs_that_did_something_only(broker_database, as_):
+def test_system_lists_only_sweep_runs_with_an_effect(broker_database, as_):
     for outcome in ('{"expired": 2}', '{"expired": 0}', "{}"):
         connections.current().execute(
             "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "
@@ -303,7 +303,9 @@ def test_system_lists_the_runs_that_did_something_only(broker_database, as_):
     assert [did for _, _, did in as_("viewer").get("/system/").context["recent"]] == ["2 messages expired"]
 
 
-def test_system_says_that_sends_are_refused_since_the_disk_is_nearly_full(broker_database, as_, settings, tmp_path, monkeypatch):
+def test_system_says_that_sends_are_refused_because_the_disk_is_nearly_full(
+    broker_database, as_, settings, tmp_path, monkeypatch
+):
     settings.VITRINE_DISK_FOLDER, settings.VITRINE_DISK_RESERVE_MB = tmp_path, 100
     assert "nearly full" not in (
         page := body_of(as_("viewer").get("/system/"))
@@ -315,7 +317,7 @@ def test_system_says_that_sends_are_refused_since_the_disk_is_nearly_full(broker
     assert "Free on disk" not in body_of(as_("viewer").get("/system/")), "a server elsewhere"
 
 
-def test_system_shows_what_a_sweep_was_refused(broker_database, as_):
+def test_system_shows_refusals_of_a_sweep(broker_database, as_):
     schedules.create_missing(apps)  # a test before may have emptied the tables
     connections.current().execute(
         "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "

@@ -34,7 +34,7 @@ def undo_in(page):
     return found.replace("&amp;", "&")
 
 
-def test_selected_messages_are_discarded_at_once_and_returned_by_the_notice(pages, as_):
+def test_selected_messages_are_discarded_immediately_and_restored_from_the_notice(pages, as_):
     client = as_("operator")
     back = f"/entities/{pages.at}?tab=active"
     data = {"kind": "discard", "tab": "active", "numbers": ["4", "5"], "next": back}
@@ -61,7 +61,7 @@ def test_an_operation_can_be_undone_for_30_minutes_from_its_page_and_from_the_li
     assert "could be undone for 30 minutes" in late and reads.message(pages.shop, 5) is None
 
 
-def test_deleting_a_queue_ends_the_undo_of_its_operations_which_both_pages_say(pages, as_):
+def test_after_deleting_a_queue_its_operations_cannot_be_undone(pages, as_):
     client, admin = as_("operator"), as_("administrator")
     client.post(f"/operate/{pages.at}", {"kind": "discard", "tab": "active", "numbers": ["5"]})
     url = f"/operations/{last().id}/"
@@ -75,7 +75,7 @@ def test_deleting_a_queue_ends_the_undo_of_its_operations_which_both_pages_say(p
     assert late.count("nothing can be undone") == 2 and last().state is State.DONE
 
 
-def test_the_notice_counts_down_and_waits_for_who_points_at_it(transactional_db, pages, browser):  # noqa: F811
+def test_the_undo_notice_counts_down_and_pauses_on_hover(transactional_db, pages, browser):  # noqa: F811
     """By keyboard: select, discard, undo."""
     page = browser("operator")
     page.goto(f"/entities/{pages.at}?tab=active")
@@ -96,7 +96,7 @@ def test_the_notice_counts_down_and_waits_for_who_points_at_it(transactional_db,
     expect(notice).to_have_count(0)
 
 
-def test_z_undoes_what_was_just_done(transactional_db, pages, browser):  # noqa: F811
+def test_the_z_key_undoes_the_last_operation(transactional_db, pages, browser):  # noqa: F811
     page = browser("operator")
     page.goto(f"/entities/{pages.at}?tab=active&q=id:order-5")
     page.keyboard.press("j")
@@ -109,7 +109,7 @@ def test_z_undoes_what_was_just_done(transactional_db, pages, browser):  # noqa:
     assert reads.message(pages.shop, 5) is not None
 
 
-def test_the_buttons_say_how_many_the_filter_shows_and_act_on_these(pages, as_):
+def test_the_buttons_count_and_act_on_the_filtered_messages(pages, as_):
     client = as_("operator")
     page = body_of(client.get(f"/entities/{pages.at}?tab=active&q=id:order-5"))
     assert "Purge 1 that match" in page and "Purge all" not in page
@@ -121,7 +121,7 @@ def test_the_buttons_say_how_many_the_filter_shows_and_act_on_these(pages, as_):
     assert "Purge all" in body_of(client.get(f"/entities/{pages.at}?tab=active"))
 
 
-def test_messages_that_arrived_after_the_page_was_drawn_are_left_alone(pages, as_):
+def test_messages_that_arrived_after_the_page_was_rendered_are_not_affected(pages, as_):
     client = as_("operator")
     page = body_of(client.get(f"/entities/{pages.at}?tab=active"))
     up_to = re.search(r'name="up_to" value="(\d+)"', page)[1]
@@ -130,7 +130,7 @@ def test_messages_that_arrived_after_the_page_was_drawn_are_left_alone(pages, as
     assert reads.message(pages.shop, late) is not None and reads.message(pages.shop, 5) is None
 
 
-def test_a_session_is_purged_alone(pages, as_):
+def test_a_single_session_can_be_purged(pages, as_):
     client, carts = as_("operator"), EntityAddress(pages.shop.namespace, "carts")
     service_bus.send(carts, [Message(b"x", session_id=session) for session in ("a", "b", "a&c", "a")])
     page = body_of(client.get(f"/entities/{carts}?tab=sessions"))
@@ -141,7 +141,7 @@ def test_a_session_is_purged_alone(pages, as_):
     assert [message.session_id for message in service_bus.peek(carts)] == ["b", "a&c"]
 
 
-def test_many_are_asked_about_and_run_by_a_worker(pages, as_, monkeypatch):
+def test_an_operation_on_many_messages_is_confirmed_and_run_by_a_worker(pages, as_, monkeypatch):
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
     for _ in range(3):
         service_bus.send(pages.shop, [Message(b"x") for _ in range(500)])
@@ -183,13 +183,13 @@ def test_many_are_asked_about_and_run_by_a_worker(pages, as_, monkeypatch):
         ({"kind": "purge", "tab": "active", "all": "1", "filter": "body:"}, ""),
     ],
 )
-def test_what_cannot_be_started_says_why(pages, as_, data, text):
+def test_an_operation_that_cannot_start_shows_the_reason(pages, as_, data, text):
     response = as_("operator").post(f"/operate/{pages.at}", data, headers=FRAGMENT)
     assert response.status_code == 400 and text in body_of(response)
     assert reads.counts(pages.shop).dead_letter == 1
 
 
-def test_a_move_asks_where_to_and_a_missing_queue_is_told(pages, as_):
+def test_a_move_asks_for_the_target_and_reports_a_missing_queue(pages, as_):
     client = as_("operator")
     asked = body_of(client.post(f"/operate/{pages.at}", {"kind": "move", "tab": "dead-letter", "numbers": ["2"]}))
     assert "Move 1 message" in asked and '<option value="carts">' in asked
@@ -199,7 +199,7 @@ def test_a_move_asks_where_to_and_a_missing_queue_is_told(pages, as_):
     assert "failed" in body_of(client.get("/operations/"))
 
 
-def test_a_viewer_sees_operations_and_changes_none(pages, as_):
+def test_a_viewer_can_see_but_not_change_operations(pages, as_):
     as_("operator").post(f"/operate/{pages.at}", {"kind": "discard", "tab": "active", "numbers": ["5"]})
     viewer = as_("viewer")
     page = body_of(viewer.get(f"/operations/{last().id}/"))

@@ -34,7 +34,7 @@ def namespaces(shop, monkeypatch):
 
 
 @pytest.mark.parametrize(("count", "is_menu"), [(10, False), (11, True)])
-def test_more_namespaces_than_the_switch_shows_at_a_glance_are_a_menu(namespaces, as_, count, is_menu):
+def test_many_namespaces_are_listed_in_a_menu(namespaces, as_, count, is_menu):
     names = namespaces(count)
     html = body_of(as_("viewer").get(reverse("explorer:entities")))
     assert ('<details class="pick">' in html) is is_menu
@@ -42,7 +42,7 @@ def test_more_namespaces_than_the_switch_shows_at_a_glance_are_a_menu(namespaces
     assert not is_menu or all(f'href="{reverse("explorer:namespace", args=[name])}"' in html for name in names)
 
 
-def test_the_menu_names_the_namespace_one_is_in(namespaces, as_):
+def test_the_menu_names_the_current_namespace(namespaces, as_):
     here = namespaces(11)[0]
     html = body_of(as_("viewer").get(reverse("explorer:namespace", args=[here])))
     assert f'<summary class="button little">{here}</summary>' in html
@@ -76,7 +76,7 @@ def in_order(client, address):
 
 
 @pytest.mark.parametrize("of", [reads.tallies, lambda wanted: reads.tree(wanted).totals])
-def test_the_sums_are_those_of_the_rows(mixed, of):
+def test_the_totals_are_the_sums_of_the_rows(mixed, of):
     rows = [row for row in reads.overview() if row.address.namespace in mixed]
     found = [row for one in mixed for row in of(EntityFilter(namespace=one)).rows]
     for figure in figures.by_name().values():
@@ -86,7 +86,7 @@ def test_the_sums_are_those_of_the_rows(mixed, of):
     assert sum(row.sent_rate for row in found) == pytest.approx(sum(row.sent_rate for row in rows), abs=1)
 
 
-def test_the_neglected_ones_are_named(mixed):
+def test_entities_without_receivers_are_named(mixed):
     rows = [row.address for row in reads.overview() if row.address.namespace in mixed and presenters.is_neglected(row)]
     named = [address for one in sorted(mixed) for address in reads.tree(EntityFilter(namespace=one)).totals.first_neglected]
     assert sorted(named, key=str) == sorted(rows, key=str)
@@ -136,7 +136,7 @@ def test_a_page_beyond_the_last_one_is_empty(market, as_):
 
 
 @pytest.mark.parametrize(("view", "place"), [(overview, "/namespaces/{}/"), (now, "/?namespace={}")])
-def test_sums_of_very_many_entities_are_kept_and_say_their_age(shop, as_, monkeypatch, view, place):
+def test_totals_of_very_many_entities_are_cached_and_show_their_age(shop, as_, monkeypatch, view, place):
     monkeypatch.setattr(view, "LARGE", 0)
     cache = CacheByKey()
     monkeypatch.setattr(view, "trees" if view is overview else "health", cache)

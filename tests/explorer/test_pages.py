@@ -24,7 +24,7 @@ from tests.html import body_of
 from .conftest import FRAGMENT, WORKER
 
 
-def test_lists_show_what_is_in_them(pages, as_):
+def test_lists_show_their_messages(pages, as_):
     client = as_("operator")
     for tab, shown in {
         "all": (3, 4, 5, 6, 7),
@@ -40,7 +40,7 @@ def test_lists_show_what_is_in_them(pages, as_):
             assert (f'href="/messages/{pages.at}/{number}"' in page) is (number in shown), (tab, number)
 
 
-def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
+def test_a_filter_shows_how_far_it_searched_and_can_be_cleared(pages, as_):
     page = body_of(as_("operator").get(f"/entities/{pages.at}?q=id:none-such"))
     assert "<b>0</b> of 5<" in page and "No messages match this filter" in page and "Clear" in page
 
@@ -53,15 +53,15 @@ def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
         ("tab=all&q=size>0", "<b>5</b> of 5<"),
     ],
 )
-def test_a_filter_by_number_counts_what_matches_of_the_whole_list(pages, as_, query, count):
+def test_a_filter_by_number_counts_matches_in_the_whole_list(pages, as_, query, count):
     assert count in body_of(as_("operator").get(f"/entities/{pages.at}?{query}"))
 
 
-def test_a_filter_in_a_list_of_leased_messages_counts_those_of_the_list(jobs, as_):
+def test_a_filter_in_a_list_of_leased_messages_counts_only_leased_messages(jobs, as_):
     assert "<b>1</b> of 2<" in body_of(as_("operator").get(f"/entities/{jobs}?tab=leased&q=number=2"))
 
 
-def test_what_a_sender_wrote_is_never_markup(pages, as_):
+def test_text_of_a_sender_is_never_markup(pages, as_):
     evil = "<script>alert(1)</script>"
     from broker_core.service_bus.rules.values import Message
 
@@ -71,7 +71,7 @@ def test_what_a_sender_wrote_is_never_markup(pages, as_):
         assert evil not in client.get(address).content.decode(), address
 
 
-def test_a_message_that_is_gone_is_told_from_its_events(pages, as_):
+def test_a_removed_message_is_shown_from_its_events(pages, as_):
     page = body_of(as_("operator").get(f"/messages/{pages.at}/1"))
     assert (
         "Completed by worker" in page
@@ -88,7 +88,7 @@ def test_a_dead_letter_has_its_reason_at_the_top(pages, as_):
     assert page.index("PaymentRefused") < page.index("Properties") and "no &lt;money&gt;" in response.content.decode()
 
 
-def test_bodies_are_a_right_of_their_own(pages, as_):
+def test_viewing_bodies_requires_its_own_right(pages, as_):
     assert as_("viewer").get(f"/bodies/{pages.at}/5").status_code == 403
     page = body_of(as_("viewer").get(f"/messages/{pages.at}/5"))
     assert "have permission to view message bodies" in page and "&quot;n&quot;" not in page
@@ -107,7 +107,7 @@ def test_a_large_body_is_shown_on_demand(pages, as_):
     assert len(b"".join(client.get(f"/bodies/{pages.at}/{number}").streaming_content)) == 100_000
 
 
-def test_a_body_goes_out_in_chunks_as_they_are_read(pages, as_, monkeypatch):
+def test_a_body_is_streamed_in_chunks(pages, as_, monkeypatch):
     monkeypatch.setattr("explorer.pages.message.DOWNLOAD_CHUNK", 30_000)
     [number] = service_bus.send(pages.shop, [Message(body=b"x" * 100_000)])
     client = as_("operator", client=AsyncClient())
@@ -128,7 +128,7 @@ def the_last_act():
     return AuditRecord.objects.latest("id")
 
 
-def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
+def test_actions_of_a_viewer_are_refused_and_audited(pages, as_):
     client = as_("viewer")
     acts = [
         (f"/operate/{pages.at}", {"kind": "resubmit", "tab": "dead-letter", "numbers": ["2"]}),
@@ -156,7 +156,7 @@ def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
         ("key", Right.MANAGE, "key:vera does not have the right MANAGE on space/orders."),
     ],
 )
-def test_a_refusal_names_the_right_and_for_a_user_the_role_that_has_it(kind, right, refusal):
+def test_a_refusal_names_the_right_and_for_a_user_the_required_role(kind, right, refusal):
     with pytest.raises(NotAuthorized) as refused:
         Actor(kind, "vera").require(right, "space/orders")
     assert str(refused.value) == f"{refusal} Ask an administrator for access."
@@ -182,7 +182,7 @@ def test_posts_need_the_csrf_token(pages, as_):
 # Sending
 
 
-def test_sending_with_properties_of_each_type(pages, as_):
+def test_messages_are_sent_with_properties_of_each_type(pages, as_):
     data = {
         "body": "a\r\nb",
         "copies": "2",
@@ -205,19 +205,19 @@ def test_sending_with_properties_of_each_type(pages, as_):
     assert reads.body(pages.shop, 8).content == b"a\nb"
 
 
-def test_copies_without_an_id_get_one_each_from_the_broker(pages, as_):
+def test_copies_without_an_id_get_unique_ids_from_the_broker(pages, as_):
     as_("operator").post(f"/send/{pages.at}", {"body": "x", "copies": 3})
     ids = {reads.message(pages.shop, number).row.message_id for number in (8, 9, 10)}
     assert len(ids) == 3 and all(re.fullmatch("[0-9a-f]{32}", one) for one in ids)
 
 
-def test_sending_a_file_keeps_every_byte(pages, as_):
+def test_a_file_is_sent_byte_for_byte(pages, as_):
     content = bytes(range(256)) * 10
     as_("operator").post(f"/send/{pages.at}", {"body_file": SimpleUploadedFile("x.bin", content), "copies": 1})
     assert reads.body(pages.shop, 8).content == content
 
 
-def test_a_scheduled_message_waits(pages, as_):
+def test_a_message_can_be_scheduled(pages, as_):
     as_("operator").post(f"/send/{pages.at}", {"body": "x", "copies": 1, "scheduled": "in 5 min"})
     assert reads.message(pages.shop, 8).row.state == MessageState.SCHEDULED
 
@@ -235,7 +235,7 @@ def test_bad_input_keeps_what_was_typed_and_sends_nothing(pages, as_, bad, named
     assert reads.message(pages.shop, 8) is None
 
 
-def test_a_short_life_is_warned_about_before_sending(pages, as_):
+def test_a_short_time_to_live_is_warned_about_before_sending(pages, as_):
     client, data = as_("operator"), {"body": "x", "copies": 1, "time_to_live": "1 s"}
     warned = client.post(f"/send/{pages.at}", data)
     assert warned.status_code == 422 and "Not sent yet" in body_of(warned) and reads.message(pages.shop, 8) is None
@@ -259,7 +259,7 @@ def by_hand(pages, as_):
     return client
 
 
-def test_what_i_hold_is_there_again_after_a_reload(pages, by_hand, as_):
+def test_messages_held_by_the_user_are_shown_after_a_reload(pages, by_hand, as_):
     assert by_hand.row.locked_by == f"user:{by_hand.user.username}"
     page = body_of(by_hand.get(f"/receive/main/{pages.at}"))
     assert 'id="held-5"' in page and 'id="held-4"' not in page and str(by_hand.row.lock_token) in page
@@ -270,7 +270,7 @@ def settled(row):
     return reads.message(row.address, row.sequence_number)
 
 
-def test_an_abandon_says_where_the_message_is_then(pages, by_hand, as_):
+def test_an_abandon_reports_the_new_place_of_the_message(pages, by_hand, as_):
     """It may be delivered three times."""
     said = []
     for _ in range(3):
@@ -283,7 +283,7 @@ def test_an_abandon_says_where_the_message_is_then(pages, by_hand, as_):
 
 
 @pytest.mark.parametrize("where", ["/receive/main/{at}", "/messages/{at}/5"])
-def test_each_way_to_settle(pages, by_hand, where):
+def test_each_settlement_works(pages, by_hand, where):
     def settle(**data):
         return by_hand.post(where.format(at=pages.at), {"token": str(by_hand.row.lock_token), **data})
 
@@ -297,7 +297,7 @@ def test_each_way_to_settle(pages, by_hand, where):
     assert the_last_act().action == "dead-letter"
 
 
-def test_a_lost_lock_is_told_and_changes_nothing(pages, by_hand):
+def test_a_lost_lock_is_reported_and_changes_nothing(pages, by_hand):
     token = str(by_hand.row.lock_token)
     by_hand.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token})
     response = by_hand.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token}, headers=FRAGMENT)
@@ -306,12 +306,12 @@ def test_a_lost_lock_is_told_and_changes_nothing(pages, by_hand):
 
 
 @pytest.mark.parametrize("data", [{"action": "complete"}, {"action": "complete", "token": "x"}, {"action": "explode"}])
-def test_nonsense_is_refused(pages, by_hand, data):
+def test_invalid_requests_are_refused(pages, by_hand, data):
     assert by_hand.post(f"/receive/main/{pages.at}", data, headers=FRAGMENT).status_code == 400
 
 
-def test_an_error_of_typing_has_no_tracking_id(pages, as_):
-    """A refusal has one (test_a_lost_lock_is_told_and_changes_nothing)."""
+def test_an_input_error_has_no_tracking_id(pages, as_):
+    """A refusal has one (test_a_lost_lock_is_reported_and_changes_nothing)."""
     client = as_("operator")
     answers = [
         client.post(f"/receive/main/{pages.at}", {"action": "explode"}, headers=FRAGMENT),
@@ -321,7 +321,7 @@ def test_an_error_of_typing_has_no_tracking_id(pages, as_):
     assert [body_of(one).lower().count("tracking id") for one in answers] == [0, 0, 0]
 
 
-def test_receiving_deferred_by_number(pages, as_):
+def test_deferred_messages_are_received_by_number(pages, as_):
     client = as_("operator")
     bad = client.post(f"/receive/main/{pages.at}", {"action": "receive-deferred", "numbers": "three"})
     assert bad.status_code == 400 and "sequence numbers such as 12, 15" in body_of(bad)
@@ -329,7 +329,7 @@ def test_receiving_deferred_by_number(pages, as_):
     assert 'id="held-3"' in body_of(client.get(f"/receive/main/{pages.at}"))
 
 
-def test_receive_and_delete_shows_what_it_took_once(pages, as_):
+def test_messages_received_and_deleted_are_shown_once(pages, as_):
     response = as_("operator").post(f"/receive/main/{pages.at}", {"action": "receive", "count": 1, "mode": "receive-and-delete"})
     assert response.status_code == 200 and "Received and deleted" in body_of(response) and '"n"' in body_of(response)
     assert reads.message(pages.shop, 5) is None
@@ -339,7 +339,7 @@ def test_receive_and_delete_shows_what_it_took_once(pages, as_):
 
 
 @pytest.mark.parametrize("url", ["/new/queue/", "/new/queue/?namespace=", "/new-storage-queue/"])
-def test_the_forms_for_new_entities_lead_to_each_other(pages, as_, url):
+def test_the_forms_for_new_entities_link_to_each_other(pages, as_, url):
     client = as_("administrator")
     kinds = re.search(r'<nav class="tabs bare".*?</nav>', body_of(client.get(url)), re.DOTALL)[0]
     links = [html.unescape(link) for link in re.findall(r'<a\s+href="([^"]+)"', kinds)]
@@ -355,7 +355,7 @@ def test_an_empty_namespace_says_how_to_fill_it(db, as_, namespace):
     assert f'<a href="/new/queue/?namespace={namespace}">Create one</a>' in page
 
 
-def test_create_change_delete(pages, as_):
+def test_a_queue_is_created_changed_and_deleted(pages, as_):
     client = as_("administrator")
     page = client.get("/new/queue/")
     data = {n: f for n, f in page.context["form"].initial.items() if f not in (None, False)} | {
@@ -374,7 +374,7 @@ def test_create_change_delete(pages, as_):
     assert "Deleted" in body_of(client.get(f"/entities/{address}")), "its record"
 
 
-def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(pages, as_):
+def test_a_previewed_change_is_saved_or_previewed_again_if_the_queue_has_changed(pages, as_):
     client = as_("administrator")
     url = f"/settings/{pages.at}"
     initial = client.get(url).context["form"].initial
@@ -398,7 +398,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(p
     [({"lock_duration": "1 h"}, "5 s to 5 min"), ({"max_delivery_count": "0"}, "out of range"), ({"path": "a//b"}, "contain //"),
      ({"path": "eu/orders"}, "already exists"), ({"default_message_time_to_live": "later"}, "a duration")],
 )  # fmt: skip
-def test_a_setting_out_of_range_is_named_with_what_is_allowed(pages, as_, bad, named):
+def test_a_setting_out_of_range_is_refused_with_the_allowed_range(pages, as_, bad, named):
     client = as_("administrator")
     initial = client.get("/new/queue/").context["form"].initial
     data = {n: f for n, f in initial.items() if f not in (None, False)} | {
@@ -422,7 +422,7 @@ def test_preferences_are_kept_in_cookies_and_rendered_by_the_server(pages, as_):
     )
 
 
-def test_looking_writes_no_event(pages, as_):
+def test_browsing_writes_no_event(pages, as_):
     client = as_("operator")
     events = len(reads.timeline(reads.entity(pages.shop).id, 5))
     for address in pages.all:
@@ -430,14 +430,14 @@ def test_looking_writes_no_event(pages, as_):
     assert len(reads.timeline(reads.entity(pages.shop).id, 5)) == events
 
 
-def test_search_finds_present_and_gone(pages, as_):
+def test_a_search_finds_present_and_removed_messages(pages, as_):
     client = as_("viewer")
     assert "dead-lettered" in body_of(client.get("/messages/?q=order-2"))
     assert "removed" in body_of(client.get("/messages/?q=order-1"))
     assert client.get("/find/?q=order-1")["Location"] == "/messages/?q=order-1"
 
 
-def test_the_audit_pages_and_filters(pages, as_):
+def test_the_audit_is_paged_and_filtered(pages, as_):
     from explorer import audit
 
     for n in range(60):
@@ -457,7 +457,7 @@ def test_typed_values_are_sent_as_typed(shop):
     assert typed_value("x", "null", "ignored").value is None
 
 
-def test_copies_get_texts_of_their_own(pages, as_):
+def test_copies_can_have_different_texts(pages, as_):
     client = as_("operator")
     given = {"body": '{"n": {n}, "kept": {}}', "message_id": "copy-{n}", "copies": 2, "fill": "on", "partition_key": "p"}
     client.post(f"/send/{pages.at}", given | {"reply_to_session_id": "s"})

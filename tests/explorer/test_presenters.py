@@ -40,7 +40,7 @@ def test_an_age_in_a_sentence():
     assert [presenters.age_in_words(timedelta(seconds=n)) for n in (0, 12)] == ["now", "12 s ago"]
 
 
-def test_milliseconds_are_begun_ones():
+def test_milliseconds_are_rounded_down():
     assert epoch_ms(datetime(2026, 11, 21, 14, 8, 21, 280_604, tzinfo=UTC)) == 1_795_270_101_280
 
 
@@ -57,14 +57,14 @@ def test_milliseconds_are_begun_ones():
         (3 * 86_400 - 1, "3 days"),
     ],
 )
-def test_a_countdown_at_its_end_says_that_the_broker_decides(left, expected):
+def test_a_countdown_at_its_end_is_shown_as_pending(left, expected):
     assert presenters.clock_text(seconds(left)) == expected
 
 
 @pytest.mark.parametrize(
     ("per_second", "expected"), [(0, "0"), (0.001, "<1/min"), (0.5, "30/min"), (2.34, "2.3/s"), (1234, "1,234/s")]
 )
-def test_rates(per_second, expected):
+def test_rates_are_formatted(per_second, expected):
     assert presenters.rate(per_second) == expected
 
 
@@ -76,13 +76,13 @@ def test_rates(per_second, expected):
         *((Family.RABBITMQ, display_state, SubQueue.MAIN) for display_state in RabbitDisplayState),
     ],
 )
-def test_every_state_has_a_word_a_shape_and_a_hue(family, display_state, subqueue):
+def test_every_state_has_a_label_an_icon_and_a_hue(family, display_state, subqueue):
     row: Any = SimpleNamespace(family=family, display_state=display_state, subqueue=subqueue)
     badge = presenters.badge(row)
     assert badge.word and badge.icon and badge.hue
 
 
-def test_six_states_have_six_hues_and_six_shapes():
+def test_six_states_have_six_hues_and_six_icons():
     def row(display_state, subqueue=SubQueue.MAIN):
         return SimpleNamespace(family=Family.SERVICE_BUS, display_state=display_state, subqueue=subqueue)
 
@@ -114,7 +114,7 @@ def an_entity(**changes):
         ({"status": EntityStatus.RECEIVE_DISABLED}, False),
     ],
 )
-def test_nobody_is_consuming_only_where_messages_wait_in_vain(changes, expected):
+def test_a_warning_about_missing_receivers_requires_waiting_messages(changes, expected):
     assert presenters.is_neglected(an_entity(**changes)) is expected
 
 
@@ -128,7 +128,7 @@ def test_nobody_is_consuming_only_where_messages_wait_in_vain(changes, expected)
         ({"forward_to": "other"}, True, "forwards its messages"),
     ],
 )
-def test_an_entity_that_nobody_receives_from_is_not_shown_like_one_with_receivers(changes, is_received_from, words):
+def test_an_entity_without_receivers_differs_from_an_entity_with_receivers(changes, is_received_from, words):
     entity = an_entity(**changes)
     assert (presenters.is_received_from(entity), presenters.receiving(entity)) == (is_received_from, words)
 
@@ -137,7 +137,7 @@ def test_an_entity_that_nobody_receives_from_is_not_shown_like_one_with_receiver
     ("time_to_live", "waiting", "warns"),
     [(None, None, False), (3, None, True), (5, None, False), (60, 59, False), (60, 61, True), (3600, None, False)],
 )
-def test_a_time_to_live_too_short_to_be_seen_warns(time_to_live, waiting, warns):
+def test_a_time_to_live_shorter_than_the_wait_warns(time_to_live, waiting, warns):
     lives = None if time_to_live is None else seconds(time_to_live)
     waits = None if waiting is None else seconds(waiting)
     assert bool(service_bus_presenters.short_time_to_live_warning(lives, waits)) is warns
@@ -161,7 +161,7 @@ def test_a_time_to_live_too_short_to_be_seen_warns(time_to_live, waiting, warns)
         ("[" * 100_000, None),
     ],
 )
-def test_json_is_indented_without_touching_numbers_escapes_or_repeated_keys(text, expected):
+def test_json_is_indented_without_changing_numbers_escapes_or_repeated_keys(text, expected):
     assert display.pretty_json(text) == expected
 
 
@@ -183,7 +183,7 @@ def readable(content: bytes, total: int | None = None):
         "<a>" * 300 + "<b/>" * 10_000 + "</a>" * 300,
     ],
 )
-def test_what_indenting_would_make_a_thousand_times_longer_is_shown_as_it_is(text):
+def test_a_body_that_indenting_would_make_huge_is_shown_unchanged(text):
     assert readable(text.encode()) == display.Readable("text", text)
 
 
@@ -191,17 +191,17 @@ def test_what_indenting_would_make_a_thousand_times_longer_is_shown_as_it_is(tex
     ("content", "form"),
     [(b'{"a": 1}', "JSON"), (b"<a/>", "XML"), (b"hello", "text"), (b"\xff\xfe", "bytes"), (b"a\x00b", "bytes"), (b"", "nothing")],
 )
-def test_the_form_of_a_body_is_found_from_its_bytes(content, form):
+def test_the_format_of_a_body_is_detected_from_its_bytes(content, form):
     assert readable(content).form == form
 
 
-def test_a_cut_inside_a_character_is_still_text():
+def test_a_body_truncated_inside_a_character_is_still_text():
     content = "é".encode() * 10
     shown = readable(content[:-1], 1000)
     assert shown.form == "text" and shown.text == "é" * 9 and "1,000 bytes" in shown.note
 
 
-def test_hex_dump_shows_sixteen_bytes_a_line():
+def test_a_hex_dump_shows_sixteen_bytes_per_line():
     assert display.hex_dump(bytes(range(17))).splitlines()[1].startswith("00000010  10")
 
 
@@ -223,7 +223,7 @@ def texts(events):
 
 
 @pytest.mark.parametrize("kind", EventKind)
-def test_every_event_has_words(kind):
+def test_every_event_has_a_text(kind):
     [entry] = timeline.entries([an_event(kind, 0)], 1, 7)
     assert entry.text and entry.words.word and entry.words.icon
 
@@ -233,17 +233,17 @@ def test_the_time_between_events_is_explained():
     assert told == ["Sent", "waited 4 min 10 s for a receiver", "Received with peek-lock", "Completed"]
 
 
-def test_a_lock_that_ended_unnoticed_says_how_long():
+def test_a_lock_that_expired_unnoticed_shows_the_elapsed_time():
     events = [an_event(EventKind.RECEIVED, 0, locked_until=NOON + seconds(30)), an_event(EventKind.LOCK_LOST, 250)]
     assert texts(events)[1] == "held for 30 s; lock expired 3 min 40 s before the broker processed it"
 
 
-def test_renewals_in_a_row_are_one_line():
+def test_consecutive_renewals_are_combined():
     events = [an_event(EventKind.RECEIVED, 0), *(an_event(EventKind.RENEWED, n / 10) for n in range(1, 4))]
     assert texts(events) == ["Received with peek-lock", "Lock renewed 3 times"]
 
 
-def test_what_happened_under_another_number_says_so():
+def test_events_under_another_number_name_that_number():
     events = [
         an_event(EventKind.RESUBMITTED, 0, details={"to": 9}, others=(LinkedMessage(1, ORDERS, 9),)),
         an_event(
@@ -281,7 +281,7 @@ COPY = NEWS.subscription("all")
      (an_event(EventKind.FORWARDED, 0, details={"to": {}}, others=(LinkedMessage(2, None, 4),)), "Forwarded to a deleted entity",
       None)],
 )  # fmt: skip
-def test_what_went_between_entities_names_them(event, text, link):
+def test_events_between_entities_name_both_entities(event, text, link):
     [entry] = timeline.entries([event], 1, 7)
     assert (entry.text, entry.links) == (text, (link,) if link else ())
 
@@ -306,12 +306,12 @@ MOVED = {"from": {"entity": 9, "path": "jobs", "sequence_number": 7, "reason": "
         (Family.RABBITMQ, an_event(EventKind.DROPPED, 0, reason="maxlen"), "dropped", "Dropped: maxlen", ()),
     ],
 )  # fmt: skip
-def test_what_was_moved_or_dropped_says_where_to_and_why(family, event, word, text, links):
+def test_moved_and_dropped_messages_show_target_and_reason(family, event, word, text, links):
     [entry] = timeline.entries([event], 1, 7, family)
     assert (entry.words.word, entry.text, entry.links) == (word, text, links)
 
 
-def test_each_family_speaks_of_events_in_its_own_words():
+def test_each_family_describes_events_in_its_own_terms():
     events = [
         an_event(EventKind.SENT, 0, details={"visible_at": (NOON + seconds(60)).isoformat()}),
         an_event(EventKind.RECEIVED, 60, locked_until=NOON + seconds(90)),
@@ -329,13 +329,13 @@ def test_each_family_speaks_of_events_in_its_own_words():
 # Other pages
 
 
-def test_a_chart_of_nothing_is_none_and_the_highest_value_touches_the_top():
+def test_a_chart_without_traffic_is_omitted_and_the_highest_value_touches_the_top():
     points = [TrafficPoint(NOON, 60, sent, 0, 0) for sent in (0, 5, 2)]
     assert sparklines.spark([]) is None and sparklines.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
     assert sparklines.spark(points).sent == "0,38.0 110,0.0 220,22.8"
 
 
-def test_a_chart_adds_up_minutes_of_which_the_last_is_whole():
+def test_a_chart_sums_complete_minutes():
     points = [TrafficPoint(NOON, 10, 1, 0, 0) for _ in range(15)]
     assert sparklines.by_minute(points, lambda point: point.sent) == [3, 6, 6]
     tops = [sparklines.spark([TrafficPoint(NOON, 60, sent, 0, 0)]).top for sent in (1, 3, 6, 10, 11, 450, 999)]
@@ -347,10 +347,10 @@ def test_a_chart_adds_up_minutes_of_which_the_last_is_whole():
     [(-5, "", True, False), (-26, "", True, True), (-25, "", True, False), (-5, "broke", True, True), (None, "", True, True),
      (None, "", False, False)],
 )  # fmt: skip
-def test_a_sweep_is_late_after_two_turns_and_some_grace(last_at, error, enabled, late):
+def test_a_sweep_is_late_after_two_intervals_and_a_grace_period(last_at, error, enabled, late):
     last: Any = None if last_at is None else SimpleNamespace(started_at=NOON + seconds(last_at), error=error)
     assert bool(background_tasks.lateness(last, seconds(5), NOON, enabled, NOON - timedelta(days=1))) is late
 
 
-def test_a_sweep_whose_first_turn_is_still_to_come_is_not_late():
+def test_a_sweep_before_its_first_run_is_not_late():
     assert background_tasks.lateness(None, seconds(5), NOON, True, NOON - seconds(3)) == ""

@@ -59,7 +59,7 @@ def test_connections_and_consumers_have_no_forms(office, administrator, model):
     assert len(rabbitmq.list_queues(office.vhost)) == 4 and office.connection.closed is None
 
 
-def test_a_viewer_looks_and_changes_nothing(office, as_):
+def test_a_viewer_can_view_but_not_change(office, as_):
     client = as_("viewer")
     client.user.is_staff = True
     client.user.save()
@@ -92,21 +92,21 @@ def test_an_exchange_is_declared_and_deleted_through_the_use_cases(office, admin
     [({"name": "amq.mine"}, "reserved prefix"), ({"arguments": "[1]"}, "JSON object"), ({"arguments": "{"}, "valid JSON"),
      ({"arguments": '{"alternate-exchange": 5}'}, "alternate-exchange"), ({"type": "odd"}, "valid choice")],
 )  # fmt: skip
-def test_a_refused_exchange_tells_why_and_is_not_there(office, administrator, given, text):
+def test_a_refused_exchange_shows_the_reason_and_is_not_created(office, administrator, given, text):
     base = {"namespace": host_of(office).pk, "name": "bad", "type": "direct", "arguments": ""}
     response = administrator.post(url("broker_core.exchange", "add"), base | given)
     assert response.status_code == 200 and text in str(problems(response))
     assert {"bad", "amq.mine"}.isdisjoint(one.name for one in rabbitmq.list_exchanges(office.vhost))
 
 
-def test_a_system_exchange_stays(office, administrator):
+def test_a_system_exchange_cannot_be_deleted(office, administrator):
     row = Exchange.objects.get(namespace=host_of(office), name="amq.topic")
     response = administrator.post(url("broker_core.exchange", "delete", row.pk), {"post": "yes"}, follow=True)
     assert "deletion of system exchange" in response.content.decode()
     assert Exchange.objects.filter(pk=row.pk).exists()
 
 
-def test_a_binding_is_made_and_removed_and_messages_follow_it(office, administrator):
+def test_a_binding_is_created_and_deleted_and_routes_messages(office, administrator):
     source = Exchange.objects.get(namespace=host_of(office), name="events")
     queue = Entity.objects.get(namespace=host_of(office), path="dead", deleted_at=None)
     given = {"source": source.pk, "queue": queue.pk, "routing_key": "new.key", "arguments": ""}
@@ -123,7 +123,7 @@ def _route(office, key):
     return tuple(name for name, _ in published[0].queues)
 
 
-def test_a_binding_has_one_destination_of_the_same_virtual_host(office, administrator):
+def test_a_binding_requires_a_single_destination_in_the_same_virtual_host(office, administrator):
     source = Exchange.objects.get(namespace=host_of(office), name="events")
     inner = Exchange.objects.get(namespace=host_of(office), name="inner")
     queue = Entity.objects.get(namespace=host_of(office), path="dead", deleted_at=None)
@@ -135,7 +135,7 @@ def test_a_binding_has_one_destination_of_the_same_virtual_host(office, administ
         assert response.status_code == 200 and text in str(problems(response))
 
 
-def test_a_policy_is_made_changed_and_deleted_and_is_in_force_at_once(office, administrator):
+def test_a_policy_is_created_changed_and_deleted_with_immediate_effect(office, administrator):
     given = {"namespace": host_of(office).pk, "name": "made", "pattern": "^dead$", "apply_to": "queues", "priority": "20",
              "definition": '{"max-length": 3}'}  # fmt: skip
     response = administrator.post(url("broker_core.policy", "add"), given)
@@ -165,7 +165,7 @@ def _max_length(office):
      ({"definition": '{"odd": 1}'}, "are not recognised policy settings"),
      ({"definition": '{"dead-letter-exchange": "x"}', "is_operator": "on"}, "are not recognised policy settings")],
 )  # fmt: skip
-def test_a_refused_policy_tells_rabbitmqs_text(office, administrator, given, text):
+def test_a_refused_policy_shows_rabbitmqs_text(office, administrator, given, text):
     base = {"namespace": host_of(office).pk, "name": "bad", "pattern": "", "apply_to": "all", "priority": "0",
             "definition": '{"expires": 5000000}'}  # fmt: skip
     response = administrator.post(url("broker_core.policy", "add"), base | given)

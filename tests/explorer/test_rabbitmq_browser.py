@@ -24,11 +24,11 @@ def all_of(office):
 
 
 @pytest.mark.slow
-def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(committed, browser):  # noqa: F811
+def test_no_page_violates_accessibility_in_light_in_dark_or_on_a_phone(committed, browser):  # noqa: F811
     assert problems_of(browser(bypass_csp=True), all_of(committed)) == {}
 
 
-def test_a_message_is_tried_then_published_by_keyboard(committed, browser):  # noqa: F811
+def test_a_message_is_routed_and_then_published_by_keyboard(committed, browser):  # noqa: F811
     page = browser("operator")
     page.goto(f"/rabbitmq/exchanges/{committed.at}/events")
     page.keyboard.press("s")
@@ -76,7 +76,7 @@ def graveyard(committed):
     return address
 
 
-def test_dead_letters_are_ticked_as_a_range_and_moved_back_in_a_dialog(committed, graveyard, browser):  # noqa: F811
+def test_dead_letters_are_selected_as_a_range_and_moved_back_in_a_dialog(committed, graveyard, browser):  # noqa: F811
     page = browser("operator", bypass_csp=True)
     page.goto(f"/entities/{committed.at}/dead")
     assert page.is_disabled("[data-bulk='Move']")
@@ -118,7 +118,7 @@ def test_messages_are_moved_to_another_queue_by_keyboard(committed, graveyard, b
     assert reads.counts(EntityAddress(committed.vhost, "spare")).active == 1
 
 
-def test_one_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard, browser):  # noqa: F811
+def test_a_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard, browser):  # noqa: F811
     publish(committed.vhost, "mail.late", expiration="0")
     page = browser("operator")
     page.goto(f"/entities/{committed.at}/dead")
@@ -169,7 +169,7 @@ def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811
     assert "tab=" not in page.url
 
 
-def test_everything_acts_without_javascript(committed, browser):  # noqa: F811
+def test_all_actions_work_without_javascript(committed, browser):  # noqa: F811
     page = browser(java_script_enabled=False)
     page.goto(f"/rabbitmq/publish/{committed.at}/events")
     page.fill("#id_routing_key", "mail.plain")
@@ -185,7 +185,7 @@ def test_everything_acts_without_javascript(committed, browser):  # noqa: F811
     assert "requeued and marked as redelivered" in page.inner_text("main")
 
 
-def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(committed, browser):  # noqa: F811
+def test_messages_are_got_and_settled_by_keyboard_and_a_consumer_gets_the_next(committed, browser):  # noqa: F811
     page = browser("operator", bypass_csp=True)
     for n in range(4):
         publish(committed.vhost, f"dead {n}", exchange="graves")
@@ -217,7 +217,7 @@ def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(
     assert reads.counts(dead).locked == 0
 
 
-def test_a_held_message_is_settled_without_scripts(committed, browser):  # noqa: F811
+def test_a_held_message_is_settled_without_javascript(committed, browser):  # noqa: F811
     page = browser("operator", java_script_enabled=False)
     page.goto(f"/rabbitmq/get/{committed.at}/dead")
     page.check("input[value=hold]")

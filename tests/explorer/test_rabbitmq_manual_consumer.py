@@ -89,7 +89,7 @@ def name_of(client):
     return f"browser session of {client.user.username}"
 
 
-def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(desk, as_):
+def test_held_messages_are_unacknowledged_on_the_users_own_connection(desk, as_):
     desk.publish(2)
     client = as_("operator")
     response = hold(client, desk, 1)
@@ -107,7 +107,7 @@ def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(des
     assert name_of(client) in others
 
 
-def test_holding_again_adds_to_it_and_nothing_ready_is_told(desk, held):
+def test_getting_more_messages_adds_to_the_held_and_an_empty_queue_is_reported(desk, held):
     hold(held, desk, 5)
     assert desk.state == (0, 4, 0) and len(desk.connections) == 1
     hold(held, desk, 1)
@@ -125,7 +125,7 @@ def test_holding_again_adds_to_it_and_nothing_ready_is_told(desk, held):
         ("reject-all", 2, (1, 1, 2)),
     ],
 )
-def test_each_is_settled_alone_or_with_all_up_to_it(desk, held, action, tag, state):
+def test_a_delivery_is_settled_alone_or_with_all_earlier_deliveries(desk, held, action, tag, state):
     assert settle(held, desk, action, tag).status_code == 302
     assert desk.state == state
     assert last_act().action == action.removesuffix("-all") and f"delivery {tag} of channel 1" in last_act().target
@@ -134,7 +134,7 @@ def test_each_is_settled_alone_or_with_all_up_to_it(desk, held, action, tag, sta
         assert redelivered.redelivered and redelivered.connection is None
 
 
-def test_htmx_gets_the_page_as_it_is_then(desk, held):
+def test_an_htmx_request_returns_the_updated_page(desk, held):
     page = body_of(settle(held, desk, "ack", 1, headers=FRAGMENT))
     assert 'id="get"' in page and "<html" not in page and "held-1-1" not in page and "held-1-2" in page
     assert "Acknowledged 1 message." in page
@@ -142,7 +142,7 @@ def test_htmx_gets_the_page_as_it_is_then(desk, held):
     assert part.startswith('<section class="card" id="manual-consumer"') and "held-1-2" in part and 'id="get"' not in part
 
 
-def test_one_that_was_settled_before_is_refused_and_the_others_stay_held(desk, held):
+def test_a_second_settlement_is_refused_and_the_other_messages_stay_held(desk, held):
     settle(held, desk, "ack", 1)
     response = settle(held, desk, "ack", 1)
     assert response.status_code == 409 and "no longer hold delivery" in body_of(response)
@@ -161,18 +161,18 @@ def test_one_that_was_settled_before_is_refused_and_the_others_stay_held(desk, h
         ({"action": "get", "count": "0", "mode": "hold"}, 400),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(desk, held, given, status):
+def test_invalid_requests_are_refused_and_change_nothing(desk, held, given, status):
     assert held.post(desk.url(), given).status_code == status
     assert desk.state == (1, 3, 0)
 
 
-def test_no_more_is_held_than_may_be(desk, held, monkeypatch):
+def test_the_number_of_held_messages_is_limited(desk, held, monkeypatch):
     monkeypatch.setattr(manual_consumers, "MOST_HELD", 3)
     response = hold(held, desk, 1)
     assert response.status_code == 400 and "you hold 3 messages" in body_of(response)
 
 
-def test_closing_the_connection_gives_everything_back_redelivered(desk, held):
+def test_closing_the_connection_requeues_all_messages_as_redelivered(desk, held):
     desk.publish(1, "other")
     hold(held, desk, 1, "other")
     assert "This connection also holds messages or consumers of" in body_of(held.get(desk.url()))
@@ -184,7 +184,7 @@ def test_closing_the_connection_gives_everything_back_redelivered(desk, held):
     assert facts[1].redelivered and not facts[4].redelivered
 
 
-def test_a_refusal_at_one_queue_leaves_what_is_held_of_another(desk, held):
+def test_a_refusal_at_one_queue_keeps_the_messages_of_another(desk, held):
     mine = EntityAddress(desk.vhost, "in line")
     rabbitmq.declare_queue(mine, type="quorum", arguments={"x-single-active-consumer": True})
     response = hold(held, desk, 1, "in line")
@@ -192,7 +192,7 @@ def test_a_refusal_at_one_queue_leaves_what_is_held_of_another(desk, held):
     assert desk.state == (1, 3, 0) and settle(held, desk, "ack", 1).status_code == 302
 
 
-def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is_settled(desk, as_):
+def test_a_consumer_gets_messages_up_to_its_prefetch_count(desk, as_):
     client = as_("operator")
     client.post(desk.url(), {"action": "consume", "prefetch": "2"})
     [consumer] = browsing.consumers(desk.vhost)
@@ -211,14 +211,14 @@ def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is
     assert desk.state == (3, 0, 0) and "channel-1" not in body_of(client.get(desk.url()))
 
 
-def test_messages_come_to_a_consumer_without_anybody_looking(transactional_db, desk, as_):
+def test_messages_are_delivered_to_a_consumer_without_an_open_page(transactional_db, desk, as_):
     client = as_("operator")
     client.post(desk.url(), {"action": "consume", "prefetch": "1"})
     desk.publish(1)
     eventually(lambda: desk.state == (0, 1, 0), 10)
 
 
-def test_an_exclusive_consumer_keeps_another_person_out(desk, as_):
+def test_an_exclusive_consumer_excludes_other_users(desk, as_):
     first, second = as_("operator"), as_("operator")
     first.post(desk.url(), {"action": "consume", "prefetch": "1", "exclusive": "on"})
     response = second.post(desk.url(), {"action": "consume", "prefetch": "1"})
@@ -228,7 +228,7 @@ def test_an_exclusive_consumer_keeps_another_person_out(desk, as_):
     assert second.post(desk.url(), {"action": "consume", "prefetch": "1"}).status_code == 302
 
 
-def test_of_single_active_consumers_the_second_waits_its_turn(desk, as_):
+def test_the_second_single_active_consumer_is_on_standby(desk, as_):
     first, second = as_("operator"), as_("operator")
     rabbitmq.declare_queue(EntityAddress(desk.vhost, "line"), arguments={"x-single-active-consumer": True})
     for client in (first, second):
@@ -237,7 +237,7 @@ def test_of_single_active_consumers_the_second_waits_its_turn(desk, as_):
     assert "Standby" not in body_of(first.get(desk.url("line")))
 
 
-def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):
+def test_two_browsers_of_a_user_share_one_connection(desk, held, as_):
     other = type(held)()
     other.force_login(held.user)
     assert "held-1-3" in body_of(other.get(desk.url()))
@@ -245,7 +245,7 @@ def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):
     assert len(desk.connections) == 1 and desk.state == (0, 4, 0)
 
 
-def test_signing_out_gives_everything_back(desk, held):
+def test_signing_out_requeues_all_held_messages(desk, held):
     held.post("/sign-out/")
     assert desk.state == (4, 0, 0) and desk.connections == []
 
@@ -263,7 +263,7 @@ def deleted(user):
 
 
 @pytest.mark.parametrize("withdraw", [demoted, deactivated, deleted])
-def test_who_may_no_longer_receive_gives_everything_back_and_gets_nothing_more(desk, held, withdraw):
+def test_losing_the_right_to_receive_requeues_all_messages_and_ends_deliveries(desk, held, withdraw):
     held.post(desk.url("other"), {"action": "consume", "prefetch": "2"})
     withdraw(held.user)
     desk.publish(1, "other")
@@ -274,14 +274,14 @@ def test_who_may_no_longer_receive_gives_everything_back_and_gets_nothing_more(d
     assert [event.kind for event in events(desk.other)] == [EventKind.SENT], "it was never delivered"
 
 
-def test_who_is_demoted_is_told_why(desk, held):
+def test_a_demoted_user_sees_why_the_connection_was_closed(desk, held):
     demoted(held.user)
     manual_consumers.maintain_all()
     page = body_of(held.get(desk.url()))
     assert "Your connection was closed: you no longer have permission to receive messages. Its messages were requeued" in page
 
 
-def test_who_keeps_the_right_to_receive_acts_with_the_rights_of_now(desk, as_):
+def test_a_changed_role_applies_to_an_open_connection(desk, as_):
     client = as_("administrator")
     desk.publish(1)
     hold(client, desk, 1)
@@ -301,7 +301,7 @@ def test_a_consumer_stops_by_itself_when_the_role_is_withdrawn(transactional_db,
     eventually(lambda: desk.state == (1, 0, 0) and desk.connections == [], 10)
 
 
-def test_nobody_is_given_anything_while_it_is_not_known_who_may(desk, as_, monkeypatch):
+def test_no_messages_are_delivered_while_rights_cannot_be_checked(desk, as_, monkeypatch):
     client = as_("operator")
     client.post(desk.url(), {"action": "consume", "prefetch": "5"})
     desk.publish(1)
@@ -318,17 +318,17 @@ def test_nobody_is_given_anything_while_it_is_not_known_who_may(desk, as_, monke
     assert desk.state == (0, 1, 0)
 
 
-def test_signing_out_ends_a_connection_that_another_process_has(desk, held):
+def test_signing_out_ends_a_connection_in_another_process(desk, held):
     manual_consumers._consumers.clear()  # this process never had it
     held.post("/sign-out/")
     assert desk.state == (4, 0, 0) and desk.connections == []
 
 
-def test_a_sign_out_without_anybody_or_a_session_is_no_trouble(rf, db):
+def test_a_sign_out_without_a_user_or_session_is_accepted(rf, db):
     user_logged_out.send(sender=None, request=rf.get("/"), user=None)
 
 
-def test_a_dead_process_gives_back_and_the_page_says_so_once(desk, held):
+def test_messages_of_a_dead_process_are_requeued_and_the_page_says_so_once(desk, held):
     processes.leave_all()
     page = held.get(desk.url())
     assert page.status_code == 200 and "Your connection was closed" in body_of(page)
@@ -336,7 +336,7 @@ def test_a_dead_process_gives_back_and_the_page_says_so_once(desk, held):
     assert "Your connection was closed" not in body_of(held.get(desk.url()))
 
 
-def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held):
+def test_after_a_restart_the_page_shows_what_happened_to_the_connection(desk, held):
     manual_consumers._consumers.clear()
     processes.leave_all()
     page = held.get(desk.url())
@@ -346,7 +346,7 @@ def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held)
     assert response.status_code == 409 and "Your connection is closed" in body_of(response)
 
 
-def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, held):
+def test_a_connection_of_another_process_is_shown_and_can_be_closed(desk, held):
     kept = dict(manual_consumers._consumers)
     manual_consumers._consumers.clear()
     page = body_of(held.get(desk.url()))
@@ -359,14 +359,14 @@ def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, 
     assert "has ended" not in body_of(held.get(desk.url()))
 
 
-def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
+def test_an_idle_connection_is_closed(desk, held, monkeypatch):
     monkeypatch.setattr(manual_consumers, "IDLE_MINUTES", 0)
     manual_consumers.maintain_all()
     assert desk.state == (4, 0, 0) and desk.connections == []
     assert "was closed: it was not used for 0 minutes." in body_of(held.get(desk.url()))
 
 
-def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
+def test_the_user_who_closed_the_connection_is_named(desk, held, as_):
     [row] = browsing.connections(desk.vhost)
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
     manual_consumers.maintain_all()
@@ -388,7 +388,7 @@ def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
     assert desk.state == (1, 3, 0)
 
 
-def test_a_viewer_holds_and_consumes_nothing(desk, as_):
+def test_a_viewer_can_neither_get_nor_consume_messages(desk, as_):
     desk.publish(1)
     client = as_("viewer")
     assert hold(client, desk, 1).status_code == 403

@@ -37,7 +37,7 @@ def counts(office):
     return {queue.name: queue.messages for queue in rabbitmq.list_queues(office.vhost)}
 
 
-def test_the_list_offers_it_where_messages_died(office, dead, as_):
+def test_a_list_of_dead_letters_offers_to_move_messages_back(office, dead, as_):
     page = body_of(as_("operator").get(f"/entities/{office.at}/dead"))
     assert "Resubmit selected" in page and f'formaction="/rabbitmq/move/{quote(office.at)}/dead' in page
     assert page.count('name="numbers"') == 4
@@ -47,7 +47,7 @@ def test_the_list_offers_it_where_messages_died(office, dead, as_):
     assert 'name="numbers"' not in body_of(as_("operator").get(f"/entities/{office.at}/mail?tab=expired"))
 
 
-def test_who_only_looks_is_told_why_not(office, dead, as_):
+def test_a_viewer_sees_that_moving_requires_the_operator_role(office, dead, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/dead"))
     assert "Acting on messages requires the operator role." in page and "dead?to=back" not in page
     for method in ("get", "post"):
@@ -56,7 +56,7 @@ def test_who_only_looks_is_told_why_not(office, dead, as_):
     assert counts(office)["dead"] == 4
 
 
-def test_it_names_object_count_and_targets_before_it_asks(office, dead, as_):
+def test_the_confirmation_names_the_count_and_the_targets(office, dead, as_):
     before = counts(office)
     asked = {"to": "back", "selected": "1", "numbers": ["1", "2", "3", "4"]}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
@@ -69,7 +69,7 @@ def test_it_names_object_count_and_targets_before_it_asks(office, dead, as_):
     assert 'id="ask-title"' in fragment and "<h1" not in fragment and "3 to <a" in fragment
 
 
-def test_what_is_confirmed_is_moved_told_and_written_down(office, dead, as_):
+def test_a_confirmed_move_is_executed_reported_and_audited(office, dead, as_):
     client = as_("operator")
     asked = {"to": "back", "selected": "1", "numbers": ["1", "4"], "confirmed": "back to where they died last"}
     response = client.post(f"/rabbitmq/move/{office.at}/dead", asked)
@@ -85,7 +85,7 @@ def test_what_is_confirmed_is_moved_told_and_written_down(office, dead, as_):
     assert ">moved<" in body_of(client.get(f"/entities/{office.at}/dead?tab=history")).replace("</svg>", ">")
 
 
-def test_another_target_than_the_one_that_was_shown_is_asked_about_again(office, dead, as_):
+def test_a_target_other_than_the_confirmed_target_is_confirmed_again(office, dead, as_):
     before = counts(office)
     asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1"], "confirmed": "back to where they died last"}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
@@ -94,14 +94,14 @@ def test_another_target_than_the_one_that_was_shown_is_asked_about_again(office,
     assert counts(office) == {**before, "dead": before["dead"] - 1, "spare": 1}
 
 
-def test_a_queue_that_would_drop_its_head_is_warned_of(office, dead, as_):
+def test_a_target_queue_that_would_drop_its_head_is_warned_about(office, dead, as_):
     rabbitmq.set_policy(office.vhost, Policy("small", "^spare$", {"max-length": 1}, "queues", 9))
     asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1", "2"]}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
     assert "spare would exceed its limit:</strong> its oldest messages are dropped." in page
 
 
-def test_to_an_exchange_with_a_key(office, dead, as_):
+def test_messages_are_moved_to_an_exchange_with_a_key(office, dead, as_):
     asked = {"to": "exchange", "exchange": "events", "routing_key": "mail.again", "selected": "1", "numbers": ["4"],
              "confirmed": "to the exchange events, key 'mail.again'"}  # fmt: skip
     assert as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked).status_code == 302
@@ -109,7 +109,7 @@ def test_to_an_exchange_with_a_key(office, dead, as_):
     assert counts(office)["dead"] == 3
 
 
-def test_all_go_up_to_the_last_that_was_counted(office, dead, as_):
+def test_all_messages_up_to_the_last_counted_message_are_moved(office, dead, as_):
     client = as_("operator")
     page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
     assert "Move all ready messages?" in page and 'name="up_to" value="4"' in page
@@ -120,7 +120,7 @@ def test_all_go_up_to_the_last_that_was_counted(office, dead, as_):
     assert last_act().target == "all ready messages to the queue spare"
 
 
-def test_all_that_match_the_filter(office, dead, as_):
+def test_all_messages_that_match_the_filter_are_moved(office, dead, as_):
     client = as_("operator")
     listed = body_of(client.get(f"/entities/{office.at}/dead?q=id:second"))
     assert "Move 1 that match…" in listed and "id%3Asecond" in listed
@@ -136,7 +136,7 @@ def test_all_that_match_the_filter(office, dead, as_):
 IN_MAIL = "those that died in mail: "
 
 
-def test_one_group_of_the_preview_goes_alone(office, dead, as_):
+def test_a_single_group_of_the_preview_can_be_moved(office, dead, as_):
     client, before = as_("operator"), counts(office)
     page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
     assert re.findall(r'name="group" value="(\[.*?\])" aria-label="([^"]*)"', page) == [
@@ -154,7 +154,7 @@ def test_one_group_of_the_preview_goes_alone(office, dead, as_):
     assert "Left" not in last_act().detail
 
 
-def test_of_ticked_messages_those_of_a_group(office, dead, as_):
+def test_only_selected_messages_of_the_group_are_moved(office, dead, as_):
     asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1", "2", "4"], "group": "[null, null]",
              "confirmed": "to the queue spare"}  # fmt: skip
     as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked)
@@ -163,7 +163,7 @@ def test_of_ticked_messages_those_of_a_group(office, dead, as_):
 
 
 @pytest.mark.parametrize("group", ["mail", '["mail"]', '["mail", "expired", "second"]', "[1, 2]", '{"a": 1}', "[" * 3000])
-def test_a_group_that_is_none_is_refused(office, dead, as_, group):
+def test_an_invalid_group_is_refused(office, dead, as_, group):
     response = as_("operator").get(f"/rabbitmq/move/{office.at}/dead", {"group": group})
     assert response.status_code == 400 and "must be a queue and a reason" in body_of(response)
 
@@ -179,18 +179,18 @@ def test_a_group_that_is_none_is_refused(office, dead, as_, group):
         ({"to": "queue", "selected": "1", "numbers": ["1"]}, 200, "Choose a destination"),
     ],
 )
-def test_what_cannot_be_is_told_and_nothing_is_moved(office, dead, as_, asked, status, text):
+def test_an_invalid_move_is_reported_and_moves_nothing(office, dead, as_, asked, status, text):
     before = counts(office)
     response = as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked)
     assert response.status_code == status and text in body_of(response)
     assert counts(office) == before
 
 
-def test_a_list_of_which_none_is_moved_is_no_list_to_ask_about(office, as_):
+def test_a_move_from_a_list_of_unacked_messages_is_refused(office, as_):
     assert as_("operator").get(f"/rabbitmq/move/{office.at}/mail?tab=unacked&q=id:x").status_code == 400
 
 
-def test_one_message_goes_back_from_its_own_page(office, dead, as_):
+def test_a_single_message_is_moved_back_from_its_page(office, dead, as_):
     client = as_("operator")
     page = body_of(client.get(f"/messages/{office.at}/dead/2"))
     assert "Move back to mail" in page and f"/rabbitmq/move/{quote(office.at)}/dead?to=queue&numbers=2" in page
@@ -204,7 +204,7 @@ def test_one_message_goes_back_from_its_own_page(office, dead, as_):
     assert "Deaths before the move" in page and "expired" in page
 
 
-def test_one_that_never_died_or_is_held_has_no_way_back(office, dead, as_):
+def test_a_message_that_was_never_dead_lettered_or_is_held_cannot_be_moved_back(office, dead, as_):
     page = body_of(as_("operator").get(f"/messages/{office.at}/dead/4"))
     assert 'value="move-back"' not in page
     office.channel.get("dead")

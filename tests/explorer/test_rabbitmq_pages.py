@@ -34,7 +34,7 @@ def last_act():
     return AuditRecord.objects.order_by("-pk").first()
 
 
-def test_a_namespace_of_another_family_is_no_virtual_host(office, as_):
+def test_a_namespace_of_another_family_is_not_a_virtual_host(office, as_):
     namespaces.ensure_namespace("plain-one", Family.SERVICE_BUS)
     response = as_("administrator").get("/rabbitmq/vhosts/plain-one/")
     assert response.status_code == 409 and "not a virtual host" in body_of(response)
@@ -43,7 +43,7 @@ def test_a_namespace_of_another_family_is_no_virtual_host(office, as_):
 # Looking
 
 
-def test_looking_renews_no_expiry_and_marks_nothing_as_redelivered(office, as_):
+def test_browsing_renews_no_expiry_and_marks_no_message_as_redelivered(office, as_):
     """RMQ-906"""
     spare, mail = (reads.entity(queue_of(office, name)) for name in ("spare", "mail"))
     before = browsing.queue_head(spare.id).expires_at
@@ -56,7 +56,7 @@ def test_looking_renews_no_expiry_and_marks_nothing_as_redelivered(office, as_):
     assert not any(one.redelivered for one in facts.values())
 
 
-def test_a_queue_tells_what_waits_behind_its_head(office, as_):
+def test_a_queue_shows_messages_behind_its_head(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
     assert "1 expired message is" in page and "expired, behind the head" in page
     assert "mail.second" in page and "5 s" in page
@@ -67,21 +67,21 @@ def test_a_queue_tells_what_waits_behind_its_head(office, as_):
     assert "brief" in listed["expired"] and "alive" not in listed["expired"]
 
 
-def test_a_queue_that_expires_says_when_and_what_is_no_use(office, as_):
+def test_a_queue_with_an_expiry_shows_when_it_is_deleted_and_what_counts_as_use(office, as_):
     publish(office.vhost, "spare", exchange="")
     page = body_of(as_("viewer").get(f"/entities/{office.at}/spare"))
     assert "The queue itself expires" in page and "its 1 message is deleted with it" in page
     assert "is deleted with its 1 messages" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
 
 
-def test_what_is_in_force_names_all_who_say_it_and_the_winner(office, as_):
+def test_an_effective_setting_names_its_candidates_and_the_winner(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=settings", headers=FRAGMENT))
     assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
     assert "the lowest value wins" in page and ">low<" in page and ">bound<" in page
     assert "(overrides 2)" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
 
 
-def test_lists_explain_their_short_words_and_a_page_of_one_has_whole_ones(office, as_):
+def test_lists_explain_their_abbreviations_and_pages_have_full_names(office, as_):
     queues = body_of(as_("viewer").get(f"/rabbitmq/queues/{office.at}/"))
     assert '<span class="tag">TTL</span> message time-to-live' in queues
     assert '<span class="tag">D</span> durable' in body_of(as_("viewer").get(f"/rabbitmq/exchanges/{office.at}/"))
@@ -89,7 +89,7 @@ def test_lists_explain_their_short_words_and_a_page_of_one_has_whole_ones(office
     assert ">durable</span>" in page and "Message time-to-live <b>" in page and ">TTL<" not in page
 
 
-def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
+def test_consumers_and_connections_are_shown_with_the_messages_they_hold(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=consumers", headers=FRAGMENT))
     assert "scanner-1" in page and "channel 1" in page
     page = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
@@ -97,7 +97,7 @@ def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
     assert "unacked by" in body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=unacked", headers=FRAGMENT))
 
 
-def test_policies_tell_what_they_rule_and_what_they_lose(office, as_):
+def test_policies_show_the_objects_they_apply_to_and_those_they_are_overridden_on(office, as_):
     page = body_of(as_("viewer").get(f"/rabbitmq/policies/{office.at}/"))
     assert page.index(">high<") < page.index(">low<")
     assert "1 overridden" in page and "by high" in page and "(equal priority; the lower name wins)" in page
@@ -138,7 +138,7 @@ def test_a_queue_is_declared_with_typed_arguments(office, as_):
         ({"name": "q", "type": "quorum", "max_priority": "5"}, "of queue type rabbit_quorum_queue", "choose the other type"),
     ],
 )  # fmt: skip
-def test_a_refused_declaration_tells_rabbitmqs_text_and_what_to_do(office, as_, given, text, what_to_do):
+def test_a_refused_declaration_shows_rabbitmqs_text_and_the_remedy(office, as_, given, text, what_to_do):
     response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", {"type": "classic", "durable": "on"} | given)
     page = body_of(response)
     assert response.status_code == 409
@@ -148,7 +148,7 @@ def test_a_refused_declaration_tells_rabbitmqs_text_and_what_to_do(office, as_, 
     assert "q" not in {queue.name for queue in rabbitmq.list_queues(office.vhost)}
 
 
-def test_an_argument_that_cannot_be_read_is_a_400_and_nothing_is_declared(office, as_):
+def test_an_invalid_argument_is_a_400_and_no_queue_is_declared(office, as_):
     given = {"name": "q", "type": "classic", "argument_name": ["a", "b"], "argument_type": ["number", "list"],
              "argument_value": ["ten", "{"]}  # fmt: skip
     response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", given)
@@ -208,7 +208,7 @@ def test_an_operator_changes_no_binding(office, as_):
 MESSAGE = {"routing_key": "mail.x", "body": "hello", "encoding": "text", "copies": "1", "delivery_mode": "2"}
 
 
-def test_publishing_tells_where_it_went(office, as_):
+def test_publishing_reports_the_queues_of_the_message(office, as_):
     client = as_("operator")
     headers = {"header_name": ["n", "tags"], "header_type": ["number", "list"], "header_value": ["5", '["a"]']}
     page = body_of(client.post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | headers | {"expiration": "9000"}))
@@ -220,7 +220,7 @@ def test_publishing_tells_where_it_went(office, as_):
     assert "not routed" in page and "no queue matched" in page
 
 
-def test_asking_where_it_would_go_publishes_nothing(office, as_):
+def test_showing_the_route_publishes_nothing(office, as_):
     before = reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()
     page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1"}))
     assert "Route" in page and "To 1 queue: mail" in page and "matches" in page and "does not match" in page
@@ -231,7 +231,7 @@ def test_asking_where_it_would_go_publishes_nothing(office, as_):
     assert refused.status_code == 409 and "cannot publish to internal exchange 'inner'" in body_of(refused)
 
 
-def test_what_was_published_lately_is_chosen(office, as_):
+def test_a_recent_publication_can_be_chosen(office, as_):
     rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late", Properties(headers={"tenant": "acme"}))])
     page = as_("operator").get(f"/rabbitmq/publish/{office.at}/events")
     (found,) = [one for one in page.context["published"] if one.keys == ("mail.late",)]
@@ -240,7 +240,7 @@ def test_what_was_published_lately_is_chosen(office, as_):
     assert chosen.context["queues"] == ["mail"] and "mail.late" in body_of(chosen)
 
 
-def test_bindings_are_replayed_and_not_changed(office, as_):
+def test_a_replay_of_bindings_changes_nothing(office, as_):
     rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late")] * 3)
     before = rabbitmq.list_bindings(office.vhost)
     address, client = f"/rabbitmq/exchanges/{office.at}/events", as_("administrator")
@@ -261,20 +261,20 @@ def test_bindings_are_replayed_and_not_changed(office, as_):
      ({"header_name": ["a"], "header_type": ["number"], "header_value": ["x"]}, 400, "'x' is not a valid number"),
      ({"priority": "300"}, 400, "255")],
 )  # fmt: skip
-def test_what_cannot_be_published_is_refused(office, as_, given, status, text):
+def test_invalid_publications_are_refused(office, as_, given, status, text):
     response = as_("operator").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | given)
     assert response.status_code == status and text in body_of(response)
     assert reads.counts(queue_of(office, "mail")).active == 3
 
 
 @pytest.mark.parametrize(("written", "sent"), [("10 s", "10000"), ("1 min 30 s", "90000"), ("60000", "60000")])
-def test_an_expiration_may_be_written_in_words(office, as_, written, sent):
+def test_an_expiration_may_have_a_unit(office, as_, written, sent):
     as_("operator").post(f"/rabbitmq/publish/{office.at}/amq.default", MESSAGE | {"routing_key": "dead", "expiration": written})
     [(_, facts)] = browsing.message_facts(reads.entity(queue_of(office, "dead")).id, [2]).items()
     assert facts.expiration == sent
 
 
-def test_a_new_queue_is_reached_from_the_other_kinds_by_choosing_its_virtual_host(office, as_):
+def test_the_form_for_a_new_rabbitmq_queue_asks_for_the_virtual_host(office, as_):
     client = as_("administrator")
     assert "/rabbitmq/new/queue/" in body_of(client.get("/new/queue/"))
     page = body_of(client.get("/rabbitmq/new/queue/"))
@@ -285,7 +285,7 @@ def test_a_new_queue_is_reached_from_the_other_kinds_by_choosing_its_virtual_hos
     assert as_("operator").get("/rabbitmq/new/queue/").status_code == 403
 
 
-def test_a_viewer_publishes_and_gets_nothing(office, as_):
+def test_a_viewer_can_neither_publish_nor_get(office, as_):
     client = as_("viewer")
     assert client.post(f"/rabbitmq/publish/{office.at}/events", MESSAGE).status_code == 403
     assert client.post(f"/rabbitmq/get/{office.at}/mail", {"count": "1", "mode": "ack"}).status_code == 403
@@ -296,7 +296,7 @@ def test_a_viewer_publishes_and_gets_nothing(office, as_):
     ("mode", "left", "dead", "redelivered"),
     [("requeue", 3, 1, True), ("ack", 2, 1, False), ("reject-requeue", 3, 1, True), ("reject", 2, 2, False)],
 )  # fmt: skip
-def test_getting_by_hand_does_what_was_chosen(office, as_, mode, left, dead, redelivered):
+def test_a_manual_get_settles_by_the_chosen_mode(office, as_, mode, left, dead, redelivered):
     page = body_of(as_("operator").post(f"/rabbitmq/get/{office.at}/mail", {"count": "1", "mode": mode}))
     assert "Message 2" in page and '"n": 1' in page and "town" in page
     assert last_act().action == f"get ({mode})" and last_act().path == "mail"
@@ -308,7 +308,7 @@ def test_getting_by_hand_does_what_was_chosen(office, as_, mode, left, dead, red
     assert reads.counts(queue_of(office, "dead")).active in (dead, dead + 1)
 
 
-def test_looking_into_a_quorum_queue_costs_a_delivery_and_the_form_says_so(office, as_):
+def test_a_get_with_requeue_from_a_quorum_queue_counts_and_the_form_says_so(office, as_):
     client, vhost = as_("operator"), office.vhost
     address = EntityAddress(vhost, "voted")
     rabbitmq.declare_queue(address, type="quorum", arguments={"x-delivery-limit": 1})
@@ -320,7 +320,7 @@ def test_looking_into_a_quorum_queue_costs_a_delivery_and_the_form_says_so(offic
     assert "1 arrived and 0 acknowledged in the last" in body_of(client.get(f"/entities/{office.at}/voted"))
 
 
-def test_purging_asks_and_deleting_asks_for_the_name(office, as_):
+def test_purging_requires_a_confirmation_and_deleting_the_name(office, as_):
     client = as_("administrator")
     assert "Purge 3 messages" in body_of(client.get(f"/operate/{office.at}/mail?kind=purge&tab=messages"))
     assert reads.counts(queue_of(office, "mail")).active == 3
@@ -334,7 +334,7 @@ def test_purging_asks_and_deleting_asks_for_the_name(office, as_):
     assert {"purge", "delete queue"} <= set(AuditRecord.objects.values_list("action", flat=True))
 
 
-def test_how_lives_end_is_chosen_on_the_queues_page(office, as_):
+def test_expiry_options_are_set_on_the_queues_page(office, as_):
     address = f"/entities/{office.at}/mail?tab=settings"
     assert as_("operator").post(address, {"action": "options", "exact_expiry": "on"}).status_code == 403
     assert as_("administrator").post(address, {"action": "options", "exact_expiry": "on"}).status_code == 302
@@ -345,7 +345,7 @@ def test_how_lives_end_is_chosen_on_the_queues_page(office, as_):
 # Policies
 
 
-def test_a_policy_is_previewed_then_saved_as_previewed(office, as_):
+def test_a_policy_is_previewed_and_then_saved(office, as_):
     client, page_of_new = as_("administrator"), f"/rabbitmq/new/policy/user/{office.at}/"
     given = {"name": "short", "pattern": "^dead$", "apply_to": "queues", "priority": "9", "max_length": "0"}
     response = client.post(page_of_new, given | {"preview": "1"})
@@ -375,7 +375,7 @@ def test_a_policy_is_previewed_then_saved_as_previewed(office, as_):
          "are not recognised policy settings"),
     ],
 )  # fmt: skip
-def test_a_refused_policy_tells_rabbitmqs_text_and_stores_nothing(office, as_, kind, given, text):
+def test_a_refused_policy_shows_rabbitmqs_text_and_stores_nothing(office, as_, kind, given, text):
     base = {"name": "bad", "pattern": "", "apply_to": "queues", "priority": "0"}
     for extra in ({}, {"preview": "1"}):
         response = as_("administrator").post(f"/rabbitmq/new/policy/{kind}/{office.at}/", base | given | extra)
@@ -403,7 +403,7 @@ def test_a_policy_is_changed_and_deleted(office, as_):
 # Connections and definitions
 
 
-def test_closing_a_connection_gives_back_what_it_holds(office, as_):
+def test_closing_a_connection_requeues_its_messages(office, as_):
     scans = queue_of(office, "scans")
     assert reads.counts(scans).locked == 1
     assert as_("viewer").post(f"/rabbitmq/connections/{office.at}/", {"connection": office.connection.id}).status_code == 302
@@ -416,7 +416,7 @@ def test_closing_a_connection_gives_back_what_it_holds(office, as_):
     assert "No connections" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
 
 
-def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
+def test_definitions_are_exported_and_imported_with_an_outcome_for_each_object(office, as_):
     client = as_("administrator")
     response = client.get(f"/rabbitmq/definitions.json/{office.at}/")
     document = json.loads(response.content)
@@ -446,7 +446,7 @@ def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
         ({"text": "[1]"}, 200, "1 failed"),
     ],
 )
-def test_a_document_that_is_none_is_refused_with_its_place(office, as_, given, status, text):
+def test_an_invalid_document_is_refused_with_the_position(office, as_, given, status, text):
     response = as_("administrator").post(f"/rabbitmq/definitions/{office.at}/", given)
     assert response.status_code == status and text in body_of(response)
     assert as_("operator").post(f"/rabbitmq/definitions/{office.at}/", {"text": "{}"}).status_code == 403
@@ -469,7 +469,7 @@ def test_a_virtual_host_is_created_and_deleted(office, as_):
 # Why a message is still here
 
 
-def test_a_message_tells_every_reason_why_it_waits(office, as_):
+def test_a_message_shows_every_reason_why_it_waits(office, as_):
     page = body_of(as_("viewer").get(f"/messages/{office.at}/mail/3"))
     assert "message 2 is ahead and not expired" in page and "it goes to the dead-letter exchange 'graves'" in page
     page = body_of(as_("viewer").get(f"/messages/{office.at}/mail/4"))
@@ -482,21 +482,21 @@ def test_a_message_tells_every_reason_why_it_waits(office, as_):
     assert "Unacknowledged, held by scanner" in page and "No other consumer gets it until it is requeued" in page
 
 
-def test_a_message_tells_of_its_deaths(office, as_):
+def test_a_message_shows_its_deaths(office, as_):
     page = body_of(as_("viewer").get(f"/messages/{office.at}/dead/1"))
     assert "a consumer rejected it" in page and "arrived through events, key mail.first" in page
     assert f'href="/entities/{office.at.replace(" ", "%20")}/mail"' in page
     assert 'id="deaths"' not in body_of(as_("viewer").get(f"/messages/{office.at}/mail/2"))
 
 
-def test_one_like_a_message_is_published_without_what_the_broker_added(office, as_):
+def test_a_duplicate_is_published_without_headers_added_by_the_broker(office, as_):
     page = as_("operator").get(f"/rabbitmq/publish/{office.at}/graves?like=1&of=dead")
     form = page.context["form"]
     assert form["body"].value() == '{"n": 1}' and form["message_id"].value() == "rejected"
     assert [row for row in form.headers.rows if row[0]] == [], "x-death stays behind"
 
 
-def test_a_long_name_of_a_virtual_host_is_cut_among_the_places(office, as_):
+def test_a_long_virtual_host_name_is_truncated_in_the_navigation(office, as_):
     name = f"!{uuid.uuid4().hex}{'a' * 200}"  # the first of all, of which the switch lists 30
     rabbitmq.create_vhost(name)
     navigation._namespaces.clear()

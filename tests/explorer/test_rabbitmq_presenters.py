@@ -24,11 +24,11 @@ TTL, LENGTH, DLX = (BY_ARGUMENT[name] for name in ("x-message-ttl", "x-max-lengt
      (DLX, '""', ""), (DLX, "", None),
      (BY_ARGUMENT["x-single-active-consumer"], "true", True)],
 )  # fmt: skip
-def test_a_value_is_read_by_its_unit_and_what_is_no_number_stays_a_text(key, typed, value):
+def test_a_value_is_parsed_by_its_unit_and_non_numeric_values_stay_text(key, typed, value):
     assert ValueField(key).clean(typed) == value
 
 
-def test_the_words_for_keys_are_unambiguous_and_operator_keys_are_the_brokers():
+def test_key_names_are_unique_and_operator_keys_are_those_of_the_broker():
     assert len({key.name for key in KEYS}) == len(KEYS) == len(BY_EFFECTIVE)
     offered = {key.policy for key in PolicyForm(is_operator=True).policy_keys}
     assert offered <= set(OPERATOR_KEYS) and "dead-letter-exchange" not in offered and "message-ttl" in offered
@@ -42,7 +42,7 @@ def test_the_words_for_keys_are_unambiguous_and_operator_keys_are_the_brokers():
      (DLX, "", '"" (the default exchange)'),
      (None, True, "yes")],
 )  # fmt: skip
-def test_values_in_words(key, value, text):
+def test_values_are_formatted_with_their_unit(key, value, text):
     assert shown(key, value) == text
 
 
@@ -52,7 +52,7 @@ def test_values_in_words(key, value, text):
      ("list", '[1, "a"]', [1, "a"]), ("table", '{"a": [true]}', {"a": [True]}),
      ("timestamp", "2026-01-02T03:04:05.9", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))],
 )  # fmt: skip
-def test_a_typed_row_gives_its_value(kind, text, value):
+def test_a_typed_row_is_parsed(kind, text, value):
     assert table_value("name", kind, text) == value
 
 
@@ -62,12 +62,12 @@ def test_a_typed_row_gives_its_value(kind, text, value):
      ("list", "[NaN]"), ("table", '{"a": 1e999}'),
      ("list", "[" * 100_000), ("timestamp", "soon"), ("bytes", "x")],
 )  # fmt: skip
-def test_a_typed_row_that_cannot_be_read_is_refused_by_name(kind, text):
+def test_an_invalid_typed_row_is_refused_by_name(kind, text):
     with pytest.raises(InvalidArgument, match="'name'"):
         table_value("name", kind, text)
 
 
-def test_values_come_back_as_the_rows_they_were():
+def test_typed_rows_round_trip():
     values = {"a": "x", "b": 1, "c": 1.5, "d": True, "e": None, "f": [1], "g": {"h": "i"}, "t": datetime(2026, 1, 2, tzinfo=UTC)}
     assert {name: table_value(name, kind, text) for name, kind, text in rows_of(values)} == values
 
@@ -77,7 +77,7 @@ def _death(**changes):
     return {"count": 2, "reason": "expired", "queue": "q", "time": at, "exchange": "", "routing-keys": ["k"]} | changes
 
 
-def test_deaths_are_told_oldest_first():
+def test_deaths_are_shown_oldest_first():
     """RMQ-066: the header has the newest first."""
     stored = table.encode({"x-death": [_death(queue="second", reason="rejected"), _death(**{"original-expiration": "500"})]})[
         "x-death"
@@ -90,27 +90,27 @@ def test_deaths_are_told_oldest_first():
 @pytest.mark.parametrize(
     "header", ["text", 5, ["a", 1], [], [{"count": "many", "time": 2**62, "routing-keys": "k"}], {"count": 1}, None]
 )
-def test_a_garbled_x_death_breaks_nothing(header):
+def test_an_invalid_x_death_is_ignored(header):
     """RMQ-914: publishers may send what they like."""
     found = presenters.deaths(table.encode({"x-death": header})["x-death"])
     assert all(death.count == 1 and death.at is None and death.routing_keys == () for death in found)
     assert presenters.deaths(None) == []
 
 
-def test_features_are_those_in_force_whoever_said_them():
+def test_features_show_the_effective_settings_of_any_source():
     options = {"durable": True, "auto_delete": True, "arguments": {"x-message-ttl": ["long", "1"], "x-note": ["longstr", "a"]}}
     effective = {"message_ttl": 1, "max_length": 5, "dead_letter_exchange": "", "single_active_consumer": False}
     assert [tag.word for tag in presenters.queue_features(options, effective)] == ["D", "AD", "TTL", "DLX", "Lim", "Args"]
 
 
-def test_a_legend_says_what_the_short_words_of_a_list_stand_for_once_each():
+def test_a_legend_explains_each_abbreviation_of_a_list_once():
     durable = presenters.queue_features({"durable": True, "arguments": {}}, {})
     limited = presenters.queue_features({"durable": True, "arguments": {}}, {"max_length": 5, "message_ttl": 1})
     assert presenters.legend([durable, limited]) == [("D", "Durable"), ("TTL", "Message time-to-live"), ("Lim", "Max length")]
     assert presenters.legend([]) == []
 
 
-def test_rulings_name_winners_losers_and_ties():
+def test_policy_effects_name_winners_losers_and_ties():
     low, high, tied = (
         Policy("low", "", {"expires": 1}),
         Policy("high", "^a", {"expires": 1}, priority=2),
@@ -136,9 +136,9 @@ def test_rulings_name_winners_losers_and_ties():
      errors.unknown_exchange_type("x"), errors.invalid_property("auto-delete", "/", "q"),
      errors.unsupported_argument("x-max-priority", "/", "q", "quorum")],
 )  # fmt: skip
-def test_each_refusal_has_advice(refusal):
+def test_each_error_has_advice(refusal):
     assert refusal.advice
 
 
-def test_a_refusal_that_says_it_all_has_no_advice():
+def test_a_self_explanatory_error_has_no_advice():
     assert InvalidArgument("name", "is given twice").advice == ""

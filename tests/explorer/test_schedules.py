@@ -36,7 +36,7 @@ def test_every_sweep_has_a_schedule_and_every_schedule_a_task():
     assert scheduled >= {name for name in TASKS if name.startswith("broker_core.")}
 
 
-def test_no_run_outlives_the_time_to_its_next():
+def test_each_run_expires_before_the_next():
     for task in PeriodicTask.objects.filter(task__in=TASKS):
         assert task.queue == QUEUE
         assert 0 < task.expire_seconds <= 3600
@@ -47,12 +47,12 @@ def test_no_run_outlives_the_time_to_its_next():
             assert task.crontab.timezone.key == "UTC"
 
 
-def test_each_is_due_when_beat_first_starts():
+def test_each_schedule_is_due_when_beat_first_starts():
     for task in PeriodicTask.objects.filter(task__in=TASKS):
         assert task.schedule.is_due(task.last_run_at).is_due, task.name
 
 
-def test_what_an_administrator_changed_stays():
+def test_changes_of_an_administrator_are_kept():
     task = PeriodicTask.objects.get(task="broker_core.expire_messages")
     task.interval = IntervalSchedule.objects.create(every=7, period="minutes")
     task.enabled = False
@@ -64,7 +64,7 @@ def test_what_an_administrator_changed_stays():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_explorers_own_sweep_is_recorded_too():
+def test_the_explorers_own_sweep_is_recorded():
     assert analyses.end_dead_analyses() == {"ended": 0}
     assert SweepRun.objects.get(name="end_dead_analyses").finished_at is not None
 

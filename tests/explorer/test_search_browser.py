@@ -32,7 +32,7 @@ def open_as(transactional_db, live_site, new_context, sign_in, person):
     return page_of
 
 
-def test_conditions_are_written_and_removed_by_keyboard_and_a_search_stops_and_goes_on(open_as, monkeypatch):
+def test_conditions_are_edited_by_keyboard_and_a_search_can_be_stopped_and_continued(open_as, monkeypatch):
     page = open_as("viewer")
     page.keyboard.press("f")
     expect(page.locator("#f-q")).to_be_focused()
@@ -97,7 +97,7 @@ SUBMIT_AT_ONCE = """() => {
 }"""
 
 
-def test_a_form_is_ready_as_soon_as_it_is_there(open_as):
+def test_a_form_accepts_input_before_htmx_is_ready(open_as):
     """A key that was pressed before htmx knows the form would submit it as a link: the page would be loaded, the focus lost."""
     page = open_as("viewer", f"/entities/{QUEUE}")
     expect(page.locator("#live")).to_have_text("live")

@@ -47,7 +47,7 @@ def test_a_row_opens_beside_the_list_and_escape_closes_it(list_of):
     expect(title(page)).to_contain_text("Message 4")
 
 
-def test_keys_walk_the_rows_and_enter_opens_the_page(list_of):
+def test_keys_move_through_the_rows_and_enter_opens_the_page(list_of):
     page = list_of()
     page.keyboard.press("j")
     page.keyboard.press("o")
@@ -82,7 +82,7 @@ def test_an_action_in_the_pane_keeps_the_list(list_of):
     expect(page).to_have_url(re.compile("tab=dead-letter&m=2$"))
 
 
-def test_on_a_phone_it_is_a_sheet_that_has_the_focus(list_of):
+def test_on_a_phone_the_pane_is_a_sheet_with_the_focus(list_of):
     page = list_of(viewport={"width": 375, "height": 700}, bypass_csp=True)
     page.locator("#rows .row-link").first.click()
     expect(title(page)).to_be_focused()

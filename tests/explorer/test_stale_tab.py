@@ -17,7 +17,7 @@ from .test_accessibility import browser, shop  # noqa: F401
     ("method", "path"),
     [("get", "/entities/"), ("get", "/entities/{at}?q=id:x"), ("post", "/receive/main/{at}"), ("post", "/locks/")],
 )
-def test_a_request_of_htmx_becomes_a_notice_and_no_sign_in_page(shop, method, path):  # noqa: F811
+def test_an_unauthenticated_htmx_request_returns_a_notice_instead_of_the_sign_in_page(shop, method, path):  # noqa: F811
     headers = {**FRAGMENT, "HX-Current-URL": f"http://testserver/entities/{shop}?tab=active"}
     answer = getattr(Client(), method)(path.format(at=shop), headers=headers)
     assert (answer.status_code, answer["HX-Retarget"], answer["HX-Reswap"]) == (401, "#notices", "innerHTML")
@@ -26,21 +26,21 @@ def test_a_request_of_htmx_becomes_a_notice_and_no_sign_in_page(shop, method, pa
     assert f"/sign-in/?next=%2Fentities%2F{shop.namespace}%2F" in page and "tab%3Dactive" in page
 
 
-def test_a_form_is_refused_in_words_and_a_page_leads_to_the_sign_in(shop):  # noqa: F811
+def test_an_unauthenticated_form_is_refused_with_a_reason_and_a_page_redirects_to_the_sign_in(shop):  # noqa: F811
     answer = Client().post(f"/send/{shop}", {"body": "typed"}, headers={"Referer": f"http://testserver/send/{shop}"})
     assert answer.status_code == 401 and "what you typed is still there" in body_of(answer)
     assert Client().get(f"/send/{shop}").url.startswith("/sign-in/?next=/send/")
     assert not AuditRecord.objects.exists()
 
 
-def test_a_form_with_an_old_proof_leaves_the_page_as_it_is(shop, as_):  # noqa: F811
+def test_a_form_with_an_old_csrf_token_leaves_the_page_unchanged(shop, as_):  # noqa: F811
     client = as_("operator", Client(enforce_csrf_checks=True))
     answer = client.post(f"/receive/main/{shop}", {"action": "receive"}, headers=FRAGMENT)
     assert (answer.status_code, answer["HX-Retarget"]) == (403, "#notices")
     assert "Nothing was changed. Reload the page" in body_of(answer)
 
 
-def test_what_was_typed_is_sent_after_signing_in_again(shop, browser, sign_in, person, live_site):  # noqa: F811
+def test_a_form_can_be_sent_after_signing_in_again(shop, browser, sign_in, person, live_site):  # noqa: F811
     page = browser("operator")
     page.goto(f"/send/{shop}")
     page.fill("#id_body", "typed yesterday")

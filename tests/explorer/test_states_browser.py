@@ -33,7 +33,7 @@ def test_axe_finds_nothing_beside_an_open_message_with_a_selection_nor_in_a_dial
     assert problems(page) == []
 
 
-def test_axe_finds_nothing_in_a_preview_a_try_and_an_operation_that_runs_or_was_stopped(shop, page):  # noqa: F811
+def test_axe_finds_nothing_in_a_preview_a_trial_and_a_running_or_stopped_operation(shop, page):  # noqa: F811
     service_bus.send(shop, [Message(b'{"a": 1}')] * 3, actor=WORKER)
     for message in service_bus.receive(shop, 4, actor=WORKER):
         service_bus.dead_letter(shop, [message.lock_token], "Schema", actor=WORKER)
@@ -59,7 +59,7 @@ def test_axe_finds_nothing_in_a_preview_a_try_and_an_operation_that_runs_or_was_
     assert problems(page) == []
 
 
-def test_axe_finds_nothing_where_something_is_wrong_or_nothing_is_found(shop, page):  # noqa: F811
+def test_axe_finds_nothing_on_pages_with_errors_or_without_results(shop, page):  # noqa: F811
     for path in (
         f"/entities/{shop}?q=reson:x", f"/entities/{shop}?m=999", f"/dead-letters/dead-letter/{shop}?filter=x:y",
         "/locks/?holder=nobody", "/dead-letters/?q=nobody", f"/dead-letters/dead-letter/{shop}?filter=reason:no",

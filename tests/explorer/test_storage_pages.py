@@ -43,7 +43,7 @@ def the_last_act():
 
 
 @pytest.mark.parametrize("name", ["demo", "/", "a/b", "a~b", "~2F", "..", ".", "%2F", "ü ?#", "a.b", "~", "A\\B", "//"])
-def test_any_name_of_a_virtual_host_is_a_segment_of_an_address_and_comes_back(name):
+def test_any_virtual_host_name_round_trips_through_an_address(name):
     address = reverse("explorer:namespace", args=[name])
     from urllib.parse import unquote
 
@@ -51,7 +51,7 @@ def test_any_name_of_a_virtual_host_is_a_segment_of_an_address_and_comes_back(na
 
 
 @pytest.mark.parametrize("path", ["orders", "eu/orders", "a//b", "/a", "a/", "..", "a/../b", "~", "x~2Fy", "7", "a/7", "a b?#%"])
-def test_any_path_of_an_entity_comes_back_from_an_address(path):
+def test_any_entity_path_round_trips_through_an_address(path):
     from urllib.parse import unquote
 
     address = reverse("explorer:entity", args=["/", path])
@@ -61,7 +61,7 @@ def test_any_path_of_an_entity_comes_back_from_an_address(path):
     assert (found["namespace"], found["path"], found["sequence_number"]) == ("a/b", path, 12)
 
 
-def test_a_tilde_that_a_person_types_stands_for_itself():
+def test_a_typed_tilde_is_literal():
     assert resolve("/entities/demo/a~b").kwargs["path"] == "a~b"
 
 
@@ -73,14 +73,14 @@ def test_a_tilde_that_a_person_types_stands_for_itself():
     [("", {2, 3, 4, 5, 6, 7, 8}), ("all", {2, 3, 4, 5, 6, 7, 8}), ("visible", {7, 8}), ("delayed", {4, 5}), ("leased", {2, 3}),
      ("expired", {6}), ("history", {1})],
 )  # fmt: skip
-def test_each_list_has_what_is_kept_for_its_reason(jobs, as_, tab, shown):
+def test_each_list_has_the_messages_hidden_for_its_reason(jobs, as_, tab, shown):
     page = body_of(as_("viewer").get(f"/entities/{at(jobs)}?tab={tab}"))
     assert numbers_in(page, jobs) == shown
     counts = dict(re.findall(r'id="c-\d+-(\w+)">([\d,]+)<', page))
     assert (counts["all"], counts["visible"], counts["delayed"], counts["leased"], counts["expired"]) == ("7", "2", "2", "2", "1")
 
 
-def test_a_row_says_why_since_when_by_whom_and_until_when(jobs, as_):
+def test_a_row_shows_reason_start_holder_and_end(jobs, as_):
     page = body_of(as_("viewer").get(f"/entities/{at(jobs)}?tab=all"))
     cells = {
         int(number): " ".join(re.sub(r"<[^>]+>", " ", row).split())
@@ -95,7 +95,7 @@ def test_a_row_says_why_since_when_by_whom_and_until_when(jobs, as_):
     assert page.count("<progress") == 4
 
 
-def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
+def test_the_header_names_the_poison_queue_and_the_approximate_message_count(jobs, as_):
     page = body_of(as_("viewer").get(f"/entities/{at(jobs)}"))
     assert 'wire">6<' in page, "the expired one is gone for clients (QS-901)"
     assert "then moved to jobs-poison" in page and f'href="/entities/{at(jobs)}-poison"' in page and "team" in page
@@ -104,7 +104,7 @@ def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
     assert "1 dead letter of jobs" in poison and f'href="/entities/{at(jobs)}"' in poison and "No receivers" not in poison
 
 
-def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):
+def test_a_filter_by_text_requires_the_right_to_see_bodies(jobs, as_):
     assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?q=body:later")), jobs) == {4, 5}
     assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?tab=leased&q=body:later")), jobs) == set()
     assert as_("viewer").get(f"/entities/{at(jobs)}?q=body:later").status_code == 403
@@ -112,12 +112,12 @@ def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):
 
 @pytest.mark.parametrize("query", ["tab=locked", "tab=dead-letter", "cursor=x", "order=random"])
 @pytest.mark.parametrize("headers", [{}, FRAGMENT], ids=["page", "fragment"])
-def test_a_list_that_is_none_is_a_400(jobs, as_, query, headers):
+def test_an_unknown_list_is_a_400(jobs, as_, query, headers):
     response = as_("operator").get(f"/entities/{at(jobs)}?{query}", headers=headers)
     assert response.status_code == 400 and 'role="alert"' in body_of(response)
 
 
-def test_pages_follow_the_numbers_whatever_the_list(account, as_):
+def test_pages_of_every_list_are_in_numeric_order(account, as_):
     address = EntityAddress(account, "many")
     queue_storage.create_queue(address)
     queue_storage.put_all(address, ["x"] * 120, visibility_timeout=HOUR, actor=WORKER)
@@ -160,13 +160,13 @@ LIMITED = QueueFacts(3, "q-poison")
         (a_row(expires_at=NOON + HOUR), LIMITED, (), NOON + HOUR),
     ],
 )  # fmt: skip
-def test_a_row_warns_of_what_one_would_not_expect_and_counts_down_to_what_comes_first(row, facts, flags, until):
+def test_a_row_has_warnings_and_a_countdown_to_the_next_event(row, facts, flags, until):
     shown = rows.shown(row, facts)
     assert tuple(flag.word for flag in shown.flags) == flags and all(flag.meaning for flag in shown.flags)
     assert (shown.until.at if shown.until else None) == until
 
 
-def test_progress_is_the_part_of_the_invisibility_that_is_over():
+def test_progress_is_the_elapsed_part_of_the_visibility_timeout():
     row = a_row(hold_kind=HoldKind.PUT, visible_at=NOON + HOUR, held_since=NOON - 3 * HOUR)
     assert rows.shown(row, QueueFacts()).progress.done == 0.75
 
@@ -180,13 +180,13 @@ def test_progress_is_the_part_of_the_invisibility_that_is_over():
         ({"expires_at": NOON + HOUR}, "expires in"),
     ],
 )
-def test_a_countdown_says_what_comes(changes, words):
+def test_a_countdown_names_the_next_event(changes, words):
     row = a_row(**changes)
     row.deadline = min(at for at in (row.visible_at, row.expires_at) if at is not None and at > NOON)
     assert presenters.deadline(row).words == words
 
 
-def test_a_message_is_in_one_list_beside_the_one_of_all(jobs):
+def test_a_message_is_in_one_list_besides_the_list_of_all(jobs):
     def numbers(slug):
         found = reads.list_messages(jobs, Tab.ACTIVE, filter=MessageFilter(holds=lists.holds_of(slug)), actor=WORKER)
         return [row.sequence_number for row in found.rows]
@@ -198,7 +198,7 @@ def test_a_message_is_in_one_list_beside_the_one_of_all(jobs):
 # What operators do
 
 
-def test_poison_goes_back_where_it_came_from(jobs, as_):
+def test_a_poison_message_is_requeued_to_its_origin(jobs, as_):
     poison = EntityAddress(jobs.namespace, "jobs-poison")
     assert queue_storage.get(jobs, actor=WORKER) and len(queue_storage.get(jobs, 32, visibility_timeout=HOUR, actor=WORKER)) == 1
     client = as_("operator")
@@ -213,7 +213,7 @@ def test_poison_goes_back_where_it_came_from(jobs, as_):
 
 
 @pytest.mark.parametrize("poison_queue", [None, "graveyard"])
-def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, as_, poison_queue):
+def test_a_poison_queue_shows_the_origin_and_reason_of_each_message(jobs, as_, poison_queue):
     pictures, poison = EntityAddress(jobs.namespace, "pictures"), EntityAddress(jobs.namespace, poison_queue or "pictures-poison")
     queue_storage.create_queue(pictures, max_dequeue_count=2, poison_queue=poison_queue)
     namespaces.pause_clock(jobs.namespace)
@@ -238,11 +238,11 @@ def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, a
     assert "Origin" not in body_of(client.get(f"/entities/{at(pictures)}"))
 
 
-def test_what_was_put_into_a_poison_queue_by_hand_says_so(jobs, as_):
+def test_a_message_put_directly_into_a_poison_queue_is_marked(jobs, as_):
     assert "put directly" in body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
 
 
-def test_one_message_is_released_or_requeued_from_its_page(jobs, as_):
+def test_a_message_is_released_or_requeued_from_its_page(jobs, as_):
     client = as_("operator")
     page = body_of(client.get(f"/messages/{at(jobs)}/2"))
     assert 'value="release"' in page and "Leased by worker," in page and "No get returns it before" in page
@@ -268,7 +268,7 @@ def test_a_viewer_changes_nothing(jobs, as_):
 # Put, and get by hand
 
 
-def test_putting_with_a_delay_and_a_life(account, as_):
+def test_a_message_is_put_with_a_delay_and_a_time_to_live(account, as_):
     address = EntityAddress(account, "mails")
     queue_storage.create_queue(address)
     client = as_("operator")
@@ -292,7 +292,7 @@ def test_putting_with_a_delay_and_a_life(account, as_):
         ({"text": "\x01"}, 400, ""),
     ],
 )
-def test_a_put_that_is_refused_keeps_what_was_typed_and_stores_nothing(account, as_, data, status, said):
+def test_a_refused_put_keeps_the_input_and_stores_nothing(account, as_, data, status, said):
     address = EntityAddress(account, "mails")
     queue_storage.create_queue(address)
     typed = {"text": "keep me", "visibilitytimeout": "0", "messagettl": "1 h", "copies": "1"} | data
@@ -321,7 +321,7 @@ def by_hand(account, as_):
     return SimpleNamespace(address=address, client=client, do=do, held=held, step=lambda by: namespaces.step_clock(account, by))
 
 
-def test_the_receipt_decides_and_not_the_clock(by_hand):
+def test_a_pop_receipt_is_valid_after_the_lease_until_the_next_get(by_hand):
     page = body_of(by_hand.do("get", numofmessages="1", visibilitytimeout="30 s"))
     mine = by_hand.held()
     assert mine["receipt"] in page and "lease ends in" in page and "hello" in page
@@ -332,7 +332,7 @@ def test_the_receipt_decides_and_not_the_clock(by_hand):
     assert (the_last_act().action, the_last_act().outcome, the_last_act().target) == ("delete", "done", "message 1")
 
 
-def test_a_receipt_is_dead_once_somebody_else_got_the_message(by_hand):
+def test_a_pop_receipt_is_invalid_after_another_get(by_hand):
     by_hand.do("get", numofmessages="1", visibilitytimeout="1 s")
     mine = by_hand.held()
     by_hand.step(timedelta(seconds=1))
@@ -343,7 +343,7 @@ def test_a_receipt_is_dead_once_somebody_else_got_the_message(by_hand):
     assert "You hold no pop receipts" in body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
 
 
-def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
+def test_an_update_returns_a_new_pop_receipt_and_may_replace_the_text(by_hand):
     by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
     mine = by_hand.held()
     part = body_of(by_hand.do("update", visibilitytimeout="10 min", replace="1", text="better", **mine))
@@ -368,13 +368,13 @@ def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
         ("renew", {}, 400),
     ],
 )
-def test_bad_input_by_hand_is_told_where_it_was_written(by_hand, action, data, status):
+def test_bad_input_is_reported_at_its_field(by_hand, action, data, status):
     response = by_hand.do(action, **data)
     assert response.status_code == status, body_of(response)
     assert [str(row.display_state) for row in reads.list_messages(by_hand.address).rows] == ["visible"]
 
 
-def test_on_its_page_a_message_is_settled_by_whoever_has_the_receipt(by_hand):
+def test_the_holder_of_the_pop_receipt_settles_a_message_on_its_page(by_hand):
     by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
     address = f"/messages/{at(by_hand.address)}/1"
     assert "You hold its pop receipt" in body_of(by_hand.client.get(address))
@@ -422,7 +422,7 @@ def test_an_account_is_deleted_with_its_queues_by_its_typed_name(account, as_):
     assert f"There is no namespace named {account}." in body_of(client.get(url)) and client.get(url).status_code == 404
 
 
-def test_a_namespace_is_deleted_once_it_is_empty(namespace, as_):
+def test_only_an_empty_namespace_can_be_deleted(namespace, as_):
     client, url = as_("administrator"), f"/delete-namespace/{namespace}/"
     address = EntityAddress(namespace, "orders")
     entities.create_queue(address)
@@ -445,7 +445,7 @@ def test_a_namespace_is_deleted_once_it_is_empty(namespace, as_):
      ({"expiry_grace": "9 days"}, "expiry_grace"),
      ({"poison_queue": "jobs", "max_dequeue_count": "3"}, "poison_queue"), ({"poison_queue": "Big!"}, "poison_queue")],
 )  # fmt: skip
-def test_a_queue_that_cannot_be_is_refused_at_its_field(account, as_, data, field):
+def test_an_invalid_queue_is_refused_at_its_field(account, as_, data, field):
     given = {"account": account, "queue": "jobs", "history_level": "2", "expiry_grace": "1 min"} | data
     response = as_("administrator").post("/new-storage-queue/", given)
     assert response.status_code == 400 and (field is None or field in response.context["form"].errors)
@@ -457,14 +457,14 @@ def test_a_queue_that_cannot_be_is_refused_at_its_field(account, as_, data, fiel
     [({"family": "queue_storage", "name": "Bad Name"}, 400), ({"family": "service_bus", "name": "n o"}, 400),
      ({"family": "queue_storage", "name": "{there}"}, 409), ({"family": "rabbitmq", "name": "x"}, 400)],
 )  # fmt: skip
-def test_a_namespace_that_cannot_be_is_refused(account, as_, data, status):
+def test_an_invalid_namespace_is_refused(account, as_, data, status):
     before = {one.name for one in reads.namespaces()}
     given = data | {"name": data["name"].format(there=account), "tier": "standard"}
     assert as_("administrator").post("/new-namespace/", given).status_code == status
     assert {one.name for one in reads.namespaces()} == before
 
 
-def test_settings_are_changed_and_the_audit_says_from_what_to_what(jobs, as_):
+def test_settings_are_changed_and_the_audit_has_old_and_new_values(jobs, as_):
     client = as_("administrator")
     form = client.get(f"/settings/{at(jobs)}").context["form"]
     given = {name: form[name].value() for name in QueueOptionsForm.base_fields if form[name].value() not in (None, False)}
@@ -481,7 +481,7 @@ def test_settings_are_changed_and_the_audit_says_from_what_to_what(jobs, as_):
     assert as_("operator").get(f"/settings/{at(jobs)}").status_code == 403
 
 
-def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
+def test_settings_preview_and_report_their_effects_on_messages(account, as_):
     queue = queue_storage.create_queue(EntityAddress(account, "late")).address
     queue_storage.put_all(queue, ["a", "b"])
     queue_storage.get(queue, visibility_timeout=timedelta(seconds=1))
@@ -497,7 +497,7 @@ def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
     assert "Nothing would change" in body_of(client.post(url, given | {"preview": "1"}))
 
 
-def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(account, as_):
+def test_a_previewed_change_is_saved_or_previewed_again_if_the_queue_has_changed(account, as_):
     queue = queue_storage.create_queue(EntityAddress(account, "late")).address
     client, url = as_("administrator"), f"/settings/{at(queue)}"
     given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
@@ -526,12 +526,12 @@ def test_a_queue_is_deleted_by_its_typed_name(jobs, as_):
 
 
 @pytest.mark.parametrize("page", ["release-locks", "test-rules", "new-rule", "rules/x", "delete-rule/x"])
-def test_what_only_service_bus_has_is_refused_in_words(jobs, as_, page):
+def test_pages_that_only_service_bus_has_are_refused_with_a_reason(jobs, as_, page):
     response = as_("administrator").get(f"/{page}/{at(jobs)}")
     assert response.status_code == 409 and "Queue Storage" in body_of(response)
 
 
-def test_a_service_bus_queue_is_created_in_a_namespace_alone(shop, jobs, as_):
+def test_a_service_bus_queue_can_be_created_only_in_a_service_bus_namespace(shop, jobs, as_):
     choices = [name for name, _ in as_("administrator").get("/new/queue/").context["form"].fields["namespace"].choices]
     assert shop.namespace in choices and jobs.namespace not in choices
 
@@ -539,7 +539,7 @@ def test_a_service_bus_queue_is_created_in_a_namespace_alone(shop, jobs, as_):
 # The families beside each other
 
 
-def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, as_):
+def test_the_overview_of_several_families_uses_common_terms(shop, jobs, as_):
     client = as_("viewer")
     response = client.get("/entities/")
     figures = [figure.title for figure in response.context["figures"]]
@@ -556,7 +556,7 @@ def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, 
     assert client.get("/entities/?family=kafka").status_code == 400
 
 
-def test_a_queue_that_nobody_asks_is_named_with_its_account_where_there_are_others(account, as_):
+def test_a_queue_is_named_with_its_account_where_several_namespaces_are_listed(account, as_):
     address = EntityAddress(account, "lonely")
     queue_storage.create_queue(address)
     queue_storage.put(address, "hello")
@@ -584,13 +584,13 @@ def test_a_virtual_host_with_a_slash_has_its_pages(broker_database, as_):
     assert client.get(reverse("explorer:send", args=[name, "in/box"])).status_code == 409
 
 
-def test_a_removed_message_is_found_anywhere(jobs, as_):
+def test_a_removed_message_is_found_by_the_search(jobs, as_):
     gone = next(event for event in reads.gone(jobs).rows)
     page = body_of(as_("viewer").get(f"/messages/?q={gone.message_id}"))
     assert "removed" in page and f"/messages/{jobs}/{gone.sequence_number}" in page
 
 
-def test_a_receiver_of_another_name_does_not_see_my_receipts(by_hand, as_):
+def test_a_user_does_not_see_the_pop_receipts_of_another_user(by_hand, as_):
     by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
     other = as_("operator")
     assert "You hold no pop receipts" in body_of(other.get(f"/receive/main/{at(by_hand.address)}"))

@@ -26,26 +26,26 @@ BEYOND = "0" * 9 + "9" * 9  # a place on the time bar
 
 
 @given(st.integers(1, time_scale.STEPS))
-def test_a_step_of_the_slider_is_where_the_bar_shows_its_instant(step):
+def test_a_slider_step_is_at_the_position_of_its_instant(step):
     ahead = time_scale.place(time_scale.distance(step))
     assert ahead == pytest.approx(50 + step / 20, abs=0.5)
     assert time_scale.place(-time_scale.distance(step)) == pytest.approx(100 - ahead, abs=0.02)
 
 
-def test_the_bar_ends_after_an_hour_and_now_is_in_its_middle():
+def test_the_bar_ends_in_an_hour_and_now_is_in_the_middle():
     assert [time_scale.place(timedelta(hours=h)) for h in (-2, -1, 0, 1, 2)] == [0, 0, 50, 100, 100]
     places = [place for place, _ in time_scale.labels()]
     assert places == sorted(places) and len(set(places)) == len(places)
 
 
-def test_the_first_changes_have_their_names_as_far_as_there_is_space():
+def test_the_first_changes_are_labelled_as_space_permits():
     changes = [NextChange(Change.LOCK, NOW + n * SECOND, n) for n in (8, 9, 60, 900, 4000)]
     found = coming(changes, NOW)
     assert [one.name for one in found] == ["8 lock ends", "", "60 lock ends", "900 lock ends", ""]
     assert found[-1].place is None and found[0].words == "the lock of message 8 ends"
 
 
-def test_of_events_at_one_place_the_most_important_is_shown():
+def test_overlapping_events_show_the_most_important_event():
     happened = [(EventKind.SENT, 60), (EventKind.DEAD_LETTERED, 60), (EventKind.RECEIVED, 60), (EventKind.SENT, -5)]
     events: list[Any] = [SimpleNamespace(kind=kind, at=NOW - ago * SECOND, reason=None) for kind, ago in happened]
     assert [(one.hue, one.height) for one in past(events, NOW, Family.SERVICE_BUS)] == [("dead", 20)]
@@ -55,7 +55,7 @@ def bar_of(page) -> str:
     return re.search(r'<section class="card time-bar".*?</section>', page.content.decode(), re.DOTALL)[0]
 
 
-def test_with_real_time_the_bar_has_what_comes_and_a_button_for_those_who_may_stop_the_clock(as_, shop):
+def test_in_real_time_the_bar_has_upcoming_changes_and_for_administrators_a_pause_button(as_, shop):
     url = f"/entities/{shop.namespace}/{shop.path}"
     bar = bar_of(as_("operator").get(url))
     assert "the lock of message 4 ends" in bar and "message 6 becomes due" in bar and "<button" in bar
@@ -63,7 +63,7 @@ def test_with_real_time_the_bar_has_what_comes_and_a_button_for_those_who_may_st
     assert "Pause the clock" in bar_of(as_("administrator").get(url))
 
 
-def test_a_manual_clock_plays_steps_and_goes_to_a_place_on_the_bar(as_, shop):
+def test_a_manual_clock_can_play_step_and_jump_on_the_bar(as_, shop):
     url, clock = f"/entities/{shop.namespace}/{shop.path}", f"/clocks/{shop.namespace}/"
     admin = as_("administrator")
     admin.post(clock, {"act": "pause", "page": url})
@@ -81,7 +81,7 @@ def test_a_manual_clock_plays_steps_and_goes_to_a_place_on_the_bar(as_, shop):
     assert as_("operator").post(clock, {"act": "play", "rate": "1"}, headers={"HX-Request": "true"}).status_code == 403
 
 
-def test_a_step_moves_exactly_what_changed(as_, shop):
+def test_a_step_updates_exactly_the_changed_messages(as_, shop):
     """The board before and after: only the message whose lock ended is in another lane."""
     namespaces.pause_clock(shop.namespace)
     admin, url = as_("administrator"), f"/entities/{shop.namespace}/{shop.path}?view=board"
@@ -108,7 +108,7 @@ def then(shop):
     return at
 
 
-def test_the_past_is_on_the_board_as_it_was_and_has_no_actions(as_, shop, then):
+def test_the_board_of_a_past_instant_has_no_actions(as_, shop, then):
     url = f"/entities/{shop.namespace}/{shop.path}?at={quote(then.isoformat())}"
     page = as_("administrator").get(f"{url}&view=board")
     assert lanes_of(page) == {"scheduled": [6], "active": [5, 7], "locked": [4], "deferred": [3], "dead-letter": [2], "left": [1]}
@@ -118,7 +118,7 @@ def test_the_past_is_on_the_board_as_it_was_and_has_no_actions(as_, shop, then):
     assert "<button" not in main.replace('type="button"', "") and 'method="post"' not in main and "live-connection" not in html
 
 
-def test_the_past_is_a_list_too_and_goes_on_by_events(as_, shop, then):
+def test_the_list_of_a_past_instant_can_be_stepped_by_events(as_, shop, then):
     viewer, url = as_("viewer"), f"/entities/{shop.namespace}/{shop.path}"
     html = viewer.get(url, {"at": then.isoformat()}).content.decode()
     numbers = re.findall(rf'href="/messages/{shop.namespace}/{shop.path}/(\d+)"', html)
@@ -126,7 +126,7 @@ def test_the_past_is_a_list_too_and_goes_on_by_events(as_, shop, then):
     assert f"at={quote((then + 5 * SECOND).isoformat(), safe='')}" in html and "One event on" in " ".join(html.split())
 
 
-def test_the_slider_leads_to_an_instant_and_wrong_ones_are_refused(as_, shop):
+def test_the_slider_selects_an_instant_and_invalid_instants_are_refused(as_, shop):
     namespaces.pause_clock(shop.namespace)
     viewer, url = as_("viewer"), f"/entities/{shop.namespace}/{shop.path}"
     answer = viewer.get(url, {"ago": "300", "view": "board"})
@@ -141,7 +141,7 @@ def test_the_slider_leads_to_an_instant_and_wrong_ones_are_refused(as_, shop):
     assert viewer.get(f"/entities/{shop.namespace}/none", {"at": "2020-01-01"}).status_code == 404
 
 
-def test_other_families_have_a_past_and_rebuilt_leases(as_, jobs):
+def test_other_families_show_past_instants_with_rebuilt_leases(as_, jobs):
     at = namespaces.get_clock(jobs.namespace).now
     page = as_("viewer").get(f"/entities/{jobs.namespace}/{jobs.path}?view=board&at={quote(at.isoformat())}")
     assert lanes_of(page) == {"delayed": [4, 5], "visible": [7, 8], "leased": [2, 3], "expired": [6], "left": [1]}

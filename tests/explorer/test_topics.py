@@ -35,7 +35,7 @@ def carts(pages):
 # The overview
 
 
-def test_a_subscription_stands_below_its_topic(pages, as_):
+def test_a_subscription_is_listed_below_its_topic(pages, as_):
     page = body_of(as_("viewer").get(f"/namespaces/{pages.shop.namespace}/"))
     rows = page.rpartition("<tbody>")[2].split("</tr>")
     names = [row.partition("row-link")[2].partition("</a>")[0].rpartition("</span>")[2] for row in rows[:-1]]
@@ -44,7 +44,7 @@ def test_a_subscription_stands_below_its_topic(pages, as_):
     assert "beneath" not in rows[2]
 
 
-def test_the_overview_can_be_narrowed_to_a_kind(pages, as_):
+def test_the_overview_can_be_filtered_by_kind(pages, as_):
     client = as_("viewer")
     found = client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription").context["entities"]
     assert {row.address.name for row in found} == {"all", "eu", "vips"}
@@ -54,7 +54,7 @@ def test_the_overview_can_be_narrowed_to_a_kind(pages, as_):
     assert client.get("/entities/?kind=exchange").status_code == 400
 
 
-def test_the_overview_asks_no_more_for_more_entities(pages, as_, monkeypatch):
+def test_the_number_of_queries_of_the_overview_does_not_grow_with_the_entities(pages, as_, monkeypatch):
     client, asked = as_("viewer"), []
     run = driver.run
     monkeypatch.setattr("broker_core.store.driver.run", lambda steps: asked.append(1) or run(steps))
@@ -83,7 +83,7 @@ def filled(client, address):
     return {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
 
 
-def test_create_a_topic_a_subscription_and_a_queue_with_sessions(pages, as_):
+def test_a_topic_a_subscription_and_a_session_queue_are_created(pages, as_):
     client, space = as_("administrator"), pages.shop.namespace
     data = filled(client, "/new/topic/") | {"namespace": space, "path": "alerts", "requires_duplicate_detection": "on"}
     assert client.post("/new/topic/", data)["Location"] == f"/entities/{space}/alerts"
@@ -109,7 +109,7 @@ def test_create_a_topic_a_subscription_and_a_queue_with_sessions(pages, as_):
     [({"name": "a/b"}, "name", "a/b"), ({"name": "loud", "filter": "level >"}, "filter", "column 8"),
      ({"name": "eu"}, None, "already exists"), ({"name": "loud", "forward_to": "nowhere"}, "forward_to", "nowhere")],
 )  # fmt: skip
-def test_a_subscription_that_cannot_be_is_refused_at_its_field(pages, as_, changes, field, named):
+def test_an_invalid_subscription_is_refused_at_its_field(pages, as_, changes, field, named):
     client = as_("administrator")
     data = filled(client, f"/new/subscription/?topic={pages.market}") | changes
     response = client.post("/new/subscription/", data)
@@ -118,7 +118,7 @@ def test_a_subscription_that_cannot_be_is_refused_at_its_field(pages, as_, chang
     assert len(entities.list_subscriptions(pages.market)) == 3
 
 
-def test_what_is_fixed_at_creation_is_shown_and_cannot_be_changed(pages, as_):
+def test_immutable_settings_are_shown_and_cannot_be_changed(pages, as_):
     client, address = as_("administrator"), f"/settings/{pages.shop.namespace}/carts"
     page = body_of(client.get(address))
     assert "Cannot be changed after the queue is created" in page
@@ -129,7 +129,7 @@ def test_what_is_fixed_at_creation_is_shown_and_cannot_be_changed(pages, as_):
     assert settings.requires_session and settings.lock_duration == timedelta(minutes=2)
 
 
-def test_a_setting_of_a_subscription_changes_and_the_audit_says_from_what(pages, as_):
+def test_a_subscription_setting_is_changed_and_the_audit_has_the_old_value(pages, as_):
     client, eu = as_("administrator"), pages.market.subscription("eu")
     client.post(f"/settings/{eu}", filled(client, f"/settings/{eu}") | {"forward_dead_lettered_messages_to": "eu/orders"})
     assert entities.get_subscription(eu).settings.forward_dead_lettered_messages_to == "eu/orders"
@@ -152,7 +152,7 @@ def test_settings_can_be_previewed_before_they_are_saved(pages, as_):
     assert not AuditRecord.objects.filter(action="change settings").exists()
 
 
-def test_deleting_a_topic_says_what_goes_with_it(pages, as_):
+def test_deleting_a_topic_names_its_subscriptions_and_messages(pages, as_):
     client = as_("administrator")
     service_bus.send(pages.market, [Message(b"x", subject="vip")])
     page = body_of(client.get(f"/delete/{pages.market}"))
@@ -169,7 +169,7 @@ def post_rule(client, subscription, **data):
     return client.post(f"/new-rule/{subscription}", {"name": "New", "kind": "sql", **data})
 
 
-def test_a_rule_of_each_kind_can_be_written(pages, as_):
+def test_a_rule_of_each_kind_can_be_created(pages, as_):
     client, eu = as_("administrator"), pages.market.subscription("eu")
     post_rule(client, eu, sql="total > @least", parameter_name="least", parameter_type="int", parameter_value="100",
               action="SET priority = 'high'")  # fmt: skip
@@ -199,7 +199,7 @@ def test_a_rule_of_each_kind_can_be_written(pages, as_):
      ({"sql": "a = @x"}, "sql", "@x"),
      ({"sql": "a = @x", "parameter_name": "x", "parameter_type": "int", "parameter_value": "many"}, "__all__", "many")],
 )  # fmt: skip
-def test_a_rule_that_cannot_be_understood_names_the_column_at_its_field(pages, as_, data, field, named):
+def test_a_rule_that_cannot_be_parsed_is_refused_with_the_column(pages, as_, data, field, named):
     eu = pages.market.subscription("eu")
     response = post_rule(as_("administrator"), eu, **data)
     assert response.status_code == 400 and named in body_of(response)
@@ -222,7 +222,7 @@ def test_a_rule_is_changed_and_deleted(pages, as_):
     assert client.get(f"/rules/Vip/{vips}").status_code == 404
 
 
-def test_rules_are_for_administrators_and_for_subscriptions(pages, as_):
+def test_rules_require_an_administrator_and_a_subscription(pages, as_):
     eu = pages.market.subscription("eu")
     assert post_rule(as_("operator"), eu, sql="a = 1").status_code == 403 and set(rules_of(eu)) == {"Europe"}
     for address in (pages.shop, pages.market):
@@ -235,7 +235,7 @@ def flat(steps):
     return [line for one in steps for line in (one.step, *flat(one.steps))]
 
 
-def test_the_route_tells_what_sending_the_message_would_do(pages, as_):
+def test_the_route_shows_the_effect_of_sending_the_message(pages, as_):
     entities.create_subscription(pages.market.subscription("sums"), rule=None)
     client = as_("administrator")
     post_rule(client, pages.market.subscription("sums"), name="Sum", sql="region + 1 > 0")
@@ -256,7 +256,7 @@ def test_the_route_tells_what_sending_the_message_would_do(pages, as_):
     assert like.context["form"]["subject"].value() == "vip" and like.context["steps"]
 
 
-def test_a_message_of_the_last_hour_is_chosen(pages, as_):
+def test_a_message_of_the_last_hour_can_be_chosen(pages, as_):
     service_bus.send(pages.market, [Message(b"", subject="chosen", properties={"n": 7, "region": "eu"})])
     address = f"/test-rules/{pages.market}"
     assert "region=eu" in body_of(as_("viewer").get(address))
@@ -266,7 +266,7 @@ def test_a_message_of_the_last_hour_is_chosen(pages, as_):
     assert as_("viewer").get(f"{address}?published=99").context["form"].message().subject is None
 
 
-def test_a_draft_of_a_rule_is_replayed_and_not_saved(pages, as_):
+def test_a_draft_rule_is_replayed_without_being_saved(pages, as_):
     service_bus.send(pages.market, [Message(b"", properties={"region": region}) for region in ("eu", "eu", "us")])
     eu, client = pages.market.subscription("eu"), as_("administrator")
     page = body_of(client.post(f"/rules/Europe/{eu}", {"kind": "sql", "sql": "region = 'us'", "replay": "1"}))
@@ -283,7 +283,7 @@ def test_a_draft_of_a_rule_is_replayed_and_not_saved(pages, as_):
 # Messages
 
 
-def test_what_is_sent_to_a_topic_is_found_from_its_own_page_and_from_each_copy(pages, as_):
+def test_a_published_message_and_its_copies_link_to_each_other(pages, as_):
     client = as_("operator")
     data = {"body": "x", "copies": 1, "message_id": "breaking", "subject": "vip"}
     data |= {"property_name": "region", "property_type": "string", "property_value": "eu"}
@@ -297,7 +297,7 @@ def test_what_is_sent_to_a_topic_is_found_from_its_own_page_and_from_each_copy(p
     assert "Copied from the topic into the dead-letter queue: Session ID is null." in dead
 
 
-def test_a_duplicate_is_told_to_its_sender_and_on_the_kept_message(pages, as_):
+def test_a_dropped_duplicate_is_reported_to_its_sender_and_on_the_original(pages, as_):
     client, once = as_("operator"), EntityAddress(pages.shop.namespace, "once")
     entities.create_queue(once, requires_duplicate_detection=True)
     data = {"body": "x", "copies": 1, "message_id": "same"}
@@ -307,7 +307,7 @@ def test_a_duplicate_is_told_to_its_sender_and_on_the_kept_message(pages, as_):
     assert "dropped as a duplicate" in body_of(client.get(f"/messages/{once}/1"))
 
 
-def test_a_forwarded_message_is_followed(pages, as_):
+def test_a_forwarded_message_links_to_its_destination(pages, as_):
     client, inbox = as_("operator"), EntityAddress(pages.shop.namespace, "inbox")
     entities.create_queue(inbox, forward_to="eu/orders")
     client.post(f"/send/{inbox}", {"body": "x", "copies": 1, "message_id": "on-its-way"})
@@ -317,7 +317,7 @@ def test_a_forwarded_message_is_followed(pages, as_):
     assert "forwards to eu/orders" in body_of(client.get(f"/entities/{inbox}"))
 
 
-def test_where_nothing_can_be_sent_or_received_the_pages_say_so(pages, as_):
+def test_entities_that_allow_no_send_or_receive_say_so(pages, as_):
     client = as_("operator")
     sent = client.get(f"/send/{pages.market.subscription('eu')}")
     assert sent.status_code == 409 and "send to its topic instead" in body_of(sent)
@@ -326,11 +326,11 @@ def test_where_nothing_can_be_sent_or_received_the_pages_say_so(pages, as_):
 
 
 @pytest.mark.parametrize("tab", ["active", "rules", "sessions", "dead-letter"])
-def test_a_topic_has_no_such_list(pages, as_, tab):
+def test_a_list_that_a_topic_lacks_is_a_400(pages, as_, tab):
     assert as_("viewer").get(f"/entities/{pages.market}?tab={tab}").status_code == 400
 
 
-def test_a_message_page_explains_why_it_is_not_delivered(pages, as_, carts):
+def test_a_message_page_explains_why_a_message_is_not_delivered(pages, as_, carts):
     session = service_bus.accept_session(carts, "cart-a", actor=WORKER)
     page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
     assert "Active, but not delivered" in page and "is locked by process:worker" in page
@@ -366,7 +366,7 @@ def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
     assert {row.sequence_number for row in listed} == {1, 2}
 
 
-def test_a_session_is_worked_off_in_order(carts, by_hand):
+def test_the_messages_of_a_session_are_processed_in_order(carts, by_hand):
     page = body_of(by_hand.get(by_hand.address))
     assert 'id="held-1"' in page and 'value="cart-a"' in page and 'value="renew"' not in page
     token = str(reads.message(carts, 1).row.lock_token)
@@ -396,7 +396,7 @@ def test_the_next_session_is_accepted_without_an_id(carts, by_hand, as_):
     assert held.status_code == 409 and "another receiver holds it" in body_of(held)
 
 
-def test_what_a_session_gives_away_at_once_is_shown_once(carts, by_hand):
+def test_messages_received_and_deleted_from_a_session_are_shown_once(carts, by_hand):
     response = by_hand.do("receive-session", count="1", mode="receive-and-delete")
     assert response.status_code == 200 and "Received and deleted" in body_of(response) and reads.message(carts, 2) is None
 
@@ -409,11 +409,11 @@ def test_deferred_messages_of_a_session_are_received_through_it(carts, by_hand):
 
 
 @pytest.mark.parametrize("data", [{"token": "x"}, {"token": ""}])
-def test_a_session_act_without_a_token_is_refused(by_hand, data):
+def test_a_session_action_without_a_token_is_refused(by_hand, data):
     assert by_hand.do("renew-session", **data).status_code == 400
 
 
-def test_a_lost_session_is_told(carts, by_hand):
+def test_a_lost_session_is_reported(carts, by_hand):
     by_hand.do("close-session")
     lost = {"action": "renew-session", "session_id": "cart-a", "token": "00000000-0000-0000-0000-000000000001"}
     response = by_hand.post(by_hand.address, lost, headers=FRAGMENT)
@@ -423,7 +423,7 @@ def test_a_lost_session_is_told(carts, by_hand):
 # What an operator provokes
 
 
-def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
+def test_releasing_all_locks_is_confirmed_and_audited(pages, as_):
     client = as_("operator")
     assert "Release all locks of eu/orders?" in body_of(client.get(f"/release-locks/{pages.at}"))
     assert reads.counts(pages.shop).locked == 1
@@ -434,7 +434,7 @@ def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
     assert as_("viewer").get(f"/release-locks/{pages.at}").status_code == 403
 
 
-def test_dropped_session_locks_are_lost(carts, by_hand, as_):
+def test_released_session_locks_are_lost(carts, by_hand, as_):
     as_("operator").post(f"/release-locks/{carts}")
     assert reads.sessions(carts, part="cart-a").rows[0].locked_until is None
 
@@ -442,7 +442,7 @@ def test_dropped_session_locks_are_lost(carts, by_hand, as_):
 # Analyses
 
 
-def test_an_analysis_may_be_of_a_subscription(pages, as_):
+def test_a_subscription_can_be_analysed(pages, as_):
     client, eu, space = as_("viewer"), pages.market.subscription("eu"), pages.shop.namespace
     page = client.get("/analyses/", {"namespace": space})
     assert {"eu/orders", eu.path} <= set(page.context["queues"]) and pages.market.path not in page.context["queues"]
