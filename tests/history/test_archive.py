@@ -29,7 +29,7 @@ def archived_events(folder: Path) -> list[dict]:
     return [row for file in files for row in pq.read_table(folder / file.path).to_pylist()]
 
 
-def test_an_event_goes_to_the_archive_with_all_it_says(archive_folder, happened, queue):
+def test_an_event_is_archived_with_all_its_values(archive_folder, happened, queue):
     happened(
         EventKind.SENT,
         message_id="m-1",
@@ -63,7 +63,7 @@ def test_nothing_is_archived_twice(archive_folder, happened):
     assert sorted(event["kind"] for event in archived_events(archive_folder)) == [1, 6]
 
 
-def test_an_open_transaction_holds_back_what_came_after_it_and_loses_nothing(archive_folder, happened, postgres, queue):
+def test_an_open_transaction_delays_later_events_and_loses_none(archive_folder, happened, postgres, queue):
     """Its events have lower numbers and earlier times than those committed meanwhile: following either would skip them."""
     insert = "INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, kind) VALUES (now(), %s, 0, %s, 1)"
     with psycopg.connect(**connections.Database().parameters() | {"autocommit": False}) as slow:
@@ -76,7 +76,7 @@ def test_an_open_transaction_holds_back_what_came_after_it_and_loses_nothing(arc
     assert archive.horizon_holder() is None
 
 
-def test_an_event_rolled_back_is_not_archived(archive_folder, happened, postgres):
+def test_a_rolled_back_event_is_not_archived(archive_folder, happened, postgres):
     with postgres.transaction(force_rollback=True):
         happened(EventKind.SENT)
     happened(EventKind.SENT, 2)
@@ -113,7 +113,7 @@ def test_files_are_by_day_and_namespace(archive_folder, happened):
     ]
 
 
-def test_a_file_says_its_schema_slice_and_cluster(archive_folder, happened):
+def test_the_metadata_of_a_file_has_its_schema_slice_and_cluster(archive_folder, happened):
     happened(EventKind.SENT)
     archive.archive_events()
     file = ArchiveFile.objects.get()
@@ -152,7 +152,7 @@ def test_the_state_of_the_archive_counts_finished_slices(archive_folder, happene
     assert state.done_at == ArchiveSlice.objects.latest("pk").done_at
 
 
-def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, queue, monkeypatch):
+def test_a_file_of_an_unfinished_slice_is_not_read(archive_folder, happened, queue, monkeypatch):
     happened(EventKind.COMPLETED, enqueued_at="2026-03-01T11:00Z")
 
     def killed_before_done(connection, name, **params):
@@ -174,13 +174,13 @@ def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, que
     assert len(list(archive_folder.rglob("*.parquet"))) == ArchiveFile.objects.count()
 
 
-def test_a_second_archiver_is_told_to_wait(archive_folder, happened):
+def test_a_second_archiver_is_refused_as_busy(archive_folder, happened):
     with archive._only_archiver(0), pytest.raises(ServerBusy):
         archive.archive_events()
     archive.archive_events()
 
 
-def test_another_cluster_begins_an_epoch_and_archives_only_what_was_not(archive_folder, happened, postgres):
+def test_another_cluster_begins_an_epoch_and_archives_only_new_events(archive_folder, happened, postgres):
     """After a restore elsewhere transaction ids start over: archived events may seem to lie ahead, new ones behind."""
     happened(EventKind.SENT, 1)
     archive.archive_events()
@@ -243,7 +243,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_an_archiver_killed_at_any_moment_beside_writers_loses_and_doubles_nothing(archive_folder, postgres, queue):
+def test_an_archiver_killed_at_any_moment_neither_loses_nor_duplicates_events(archive_folder, postgres, queue):
     """Writers with transactions of up to half a second and rollbacks; SIGKILL at least eight times."""
     stop, written = threading.Event(), []
     writers = [threading.Thread(target=_write, args=(stop, written, queue.pk, seed)) for seed in range(3)]

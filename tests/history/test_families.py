@@ -51,7 +51,7 @@ def publish(queue, body, **properties):
     rabbitmq.publish(queue.namespace, [message])
 
 
-def test_a_dead_lettered_message_leaves_its_queue_and_lives_anew_in_the_other(archive_folder, vhost):
+def test_a_dead_lettered_message_ends_in_its_queue_and_begins_in_the_target(archive_folder, vhost):
     queue, dead = EntityAddress(vhost, "work"), EntityAddress(vhost, "dead")
     rabbitmq.declare_queue(queue, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     rabbitmq.declare_queue(dead)
@@ -77,7 +77,7 @@ def test_a_dead_lettered_message_leaves_its_queue_and_lives_anew_in_the_other(ar
     assert sent.details["from"] == {"entity": entity_id(queue), "path": "work", "sequence_number": 2, "reason": "rejected"}
 
 
-def test_what_has_nowhere_to_go_ends_in_its_queue(archive_folder, vhost):
+def test_a_message_without_a_dead_letter_target_ends_in_its_queue(archive_folder, vhost):
     queue = EntityAddress(vhost, "short")
     rabbitmq.declare_queue(queue, arguments={"x-max-length": 1})
     publish(queue, b"1")
@@ -96,7 +96,7 @@ def test_what_has_nowhere_to_go_ends_in_its_queue(archive_folder, vhost):
     }
 
 
-def test_a_storage_queues_messages_end_by_deleting_clearing_expiring_and_poison(archive_folder, account):
+def test_storage_messages_end_by_delete_clear_expiry_and_poison(archive_folder, account):
     jobs = EntityAddress(account, "jobs")
     storage.create_queue(jobs, max_dequeue_count=1, expiry_grace=timedelta(0))
     done = storage.put(jobs, "done")
@@ -119,7 +119,7 @@ def test_a_storage_queues_messages_end_by_deleting_clearing_expiring_and_poison(
     assert lives(archive_folder, EntityAddress(account, "jobs-poison")) == {}
 
 
-def test_a_life_longer_than_a_number_can_tell_is_archived(archive_folder, account):
+def test_a_time_to_live_beyond_64_bits_is_archived_as_the_maximum(archive_folder, account):
     queue = EntityAddress(account, "long")
     storage.create_queue(queue)
     put = storage.put(queue, "almost for ever", time_to_live=timedelta.max)

@@ -18,7 +18,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-def test_the_default_in_force_is_that_of_the_time(archive_folder, happened, queue, postgres):
+def test_the_effective_default_is_that_of_the_time(archive_folder, happened, queue, postgres):
     def revise(at, time_to_live):
         columns = json.dumps({"default_message_time_to_live": time_to_live})
         postgres.execute(
@@ -35,7 +35,7 @@ def test_the_default_in_force_is_that_of_the_time(archive_folder, happened, queu
     assert [row["time_to_live_in_force_us"] for row in derived(archive_folder)[0]] == [10**7, 10**7, 2 * 10**7]
 
 
-def test_service_bus_says_whose_time_to_live_was_in_force(archive_folder, postgres):
+def test_service_bus_records_the_source_of_the_effective_time_to_live(archive_folder, postgres):
     name = f"l{uuid.uuid4().hex[:8]}"
     namespaces.ensure_namespace(name, Family.SERVICE_BUS)
     topic = EntityAddress(name, "t")
@@ -55,7 +55,7 @@ def test_service_bus_says_whose_time_to_live_was_in_force(archive_folder, postgr
     assert all(r["received_at"] <= r["ended_at"] < r["locked_until"] for r in attempts)
 
 
-def test_a_lost_lock_is_an_attempt_whichever_statement_ends_it(archive_folder, postgres):
+def test_a_lost_lock_is_an_attempt_whatever_statement_ends_it(archive_folder, postgres):
     name = f"l{uuid.uuid4().hex[:8]}"
     namespaces.ensure_namespace(name, Family.SERVICE_BUS)
     namespaces.pause_clock(name)
@@ -72,7 +72,7 @@ def test_a_lost_lock_is_an_attempt_whichever_statement_ends_it(archive_folder, p
     assert (life["deliveries"], life["locks_lost"]) == (2, 1)
 
 
-def test_rabbitmq_limits_what_was_sent_by_the_queues_argument(archive_folder, postgres):
+def test_rabbitmq_caps_the_time_to_live_by_the_queues_argument(archive_folder, postgres):
     name = f"l {uuid.uuid4().hex[:8]}"
     rabbitmq.create_vhost(name)
     queue = EntityAddress(name, "q")

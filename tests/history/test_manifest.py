@@ -58,7 +58,7 @@ def before_and_after() -> list:
     return [list(files), list(derived), list(unused), list(ArchiveRebuild.objects.values_list("day", "namespace_id"))]
 
 
-def test_files_of_a_folder_are_entered_with_what_their_footers_say(archive_folder, postgres):
+def test_files_of_a_folder_are_registered_with_the_values_of_their_footers(archive_folder, postgres):
     path = written(archive_folder, life(5, 9, received=2), life(3, 20), life(4, 6, received=4))
     path.with_name("_SUCCESS").write_text("")
     path.with_name(".part-0.parquet.crc").write_text("")
@@ -72,13 +72,13 @@ def test_files_of_a_folder_are_entered_with_what_their_footers_say(archive_folde
     assert manifest.files("lives", [7], *EVER) == [file] and not ArchiveUnusedFile.objects.exists()
 
 
-def test_a_file_without_instants_is_of_all_times(archive_folder, postgres):
+def test_a_file_without_instants_matches_every_range(archive_folder, postgres):
     written(archive_folder, {"enqueued_at": None, "attempt_received_at": None, "ended_at": None})
     [file] = manifest.enter(FOLDER, manifest.Change())
     assert (file.first_at, file.last_at) == (None, None) and manifest.files("lives", [7], NOON, NOON + SECOND) == [file]
 
 
-def test_an_entry_replaces_marks_and_forgets(archive_folder, slices):
+def test_a_registration_replaces_files_and_clears_marks(archive_folder, slices):
     old, rolled = (entered_file(archive_folder, "old.parquet", folder=f"derived/{name}") for name in ("old", "rolled"))
     for day in (DAY, date(2026, 3, 2)):
         manifest.rebuild(day, 7)
@@ -104,7 +104,7 @@ def _replaced_already(change: manifest.Change) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [_derived_already, _replaced_already])
-def test_an_entry_is_refused_when_another_job_was_first(archive_folder, slices, meanwhile):
+def test_a_registration_is_refused_when_another_job_was_first(archive_folder, slices, meanwhile):
     old = [entered_file(archive_folder, f"{name}.parquet", folder=f"derived/{name}") for name in ("a", "b")]
     manifest.rebuild(DAY, 7)
     manifest.note_folder(FOLDER)
@@ -119,7 +119,7 @@ def test_an_entry_is_refused_when_another_job_was_first(archive_folder, slices, 
     assert before_and_after() == before and before[2] == [f"{FOLDER}/"]
 
 
-def test_an_entry_that_fails_at_its_end_changes_nothing(archive_folder, slices, monkeypatch):
+def test_a_failed_registration_changes_nothing(archive_folder, slices, monkeypatch):
     old = entered_file(archive_folder, "old.parquet", folder="derived/old")
     manifest.rebuild(DAY, 7)
     manifest.note_folder(FOLDER)
@@ -137,7 +137,7 @@ def test_an_entry_that_fails_at_its_end_changes_nothing(archive_folder, slices, 
     assert before_and_after() == before
 
 
-def test_a_noted_folder_that_no_job_entered_is_deleted(archive_folder, postgres):
+def test_a_folder_that_no_job_registered_is_deleted(archive_folder, postgres):
     """Once no reader can be at it; that of a job that entered it stays."""
     manifest.note_folder("derived/killed")
     killed = written(archive_folder, life(0, 1), folder="derived/killed")
@@ -160,7 +160,7 @@ def test_a_replaced_file_is_deleted_a_day_later(archive_folder, postgres):
     assert cleanup.clean_up_archive().deleted == 1 and not (archive_folder / old.path).exists()
 
 
-def test_only_one_process_replaces_and_deletes_files(archive_folder, postgres):
+def test_only_one_process_at_a_time_replaces_and_deletes_files(archive_folder, postgres):
     with cleanup.only_one(), pytest.raises(ServerBusy):
         cleanup.clean_up_archive()
     cleanup.clean_up_archive()
@@ -186,7 +186,7 @@ def test_a_jobs_folder_is_deleted_with_the_last_of_its_files(archive_folder, pos
     assert (archive_folder / FOLDER).exists(), "a job writes to it"
 
 
-def test_days_to_count_and_their_counts(archive_folder, postgres):
+def test_days_to_count_are_found_and_counted(archive_folder, postgres):
     first = entered_file(archive_folder, "a.parquet", folder="derived/a")
     second = entered_file(archive_folder, "b.parquet", folder="derived/b")
     written(archive_folder, life(0, 1), content="counts", folder="derived/c")
@@ -202,7 +202,7 @@ def test_days_to_count_and_their_counts(archive_folder, postgres):
     assert len(manifest.days_to_roll_up(None)) == 1
 
 
-def test_files_to_merge_are_small_of_past_days_and_done_with(archive_folder, slices, happened, queue, monkeypatch):
+def test_only_small_finished_files_of_past_days_are_merged(archive_folder, slices, happened, queue, monkeypatch):
     happened(EventKind.SENT, 3)
     archive.archive_events()
     today = ArchiveFile.objects.filter(content="events").latest("day").day

@@ -36,7 +36,7 @@ def kinds_in_order(table: pa.Table) -> list[Kind]:
         (TAKEN | {"kind": Kind.RECEIVED_AND_DELETED, "locked_until": None}, LOSS),
     ],
 )
-def test_a_loss_of_the_same_statement_comes_before_the_receive(first, second):
+def test_a_lock_loss_precedes_the_receive_of_the_same_statement(first, second):
     assert kinds_in_order(events(first, second)) == [Kind.LOCK_LOST, first["kind"]]
 
 
@@ -58,7 +58,7 @@ def test_other_events_stay_in_the_order_of_their_ids(first, second):
     assert kinds_in_order(events(first, second)) == [first["kind"], second["kind"]]
 
 
-def test_only_the_pairs_move():
+def test_only_the_reordered_pairs_move():
     sent, done = {"kind": Kind.SENT}, {"kind": Kind.COMPLETED}
     table = events(sent, TAKEN, LOSS, TAKEN, LOSS, done, TAKEN | {"sequence_number": 2}, LOSS | {"sequence_number": 2})
     assert kinds_in_order(table) == [
@@ -68,5 +68,5 @@ def test_only_the_pairs_move():
 
 
 @pytest.mark.parametrize("rows", [(), (TAKEN,)])
-def test_no_event_and_one_stay(rows):
+def test_no_events_and_a_single_event_stay_unchanged(rows):
     assert kinds_in_order(events(*rows)) == [row["kind"] for row in rows]

@@ -39,7 +39,7 @@ def no_old_partitions(postgres):
             postgres.execute(f"DROP TABLE {name}")
 
 
-def test_partitions_are_made_ahead_once(postgres):
+def test_partitions_are_created_ahead_once(postgres):
     made = retention.create_partitions(FIRST_OF_MARCH, days_ahead=2)
     assert made == [FIRST_OF_MARCH, date(2026, 3, 2), date(2026, 3, 3)]
     assert {retention.partition_name(day) for day in made} < partitions(postgres)
@@ -55,13 +55,13 @@ def test_events_of_a_day_without_partition_are_moved_into_it(postgres, happened)
     assert postgres.execute("SELECT event_id, xid::text, recorded_at FROM vitrine_message_event ORDER BY 1").fetchall() == before
 
 
-def test_sending_goes_on_in_a_new_partition(postgres, happened):
+def test_sends_continue_in_a_new_partition(postgres, happened):
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
     happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
     assert rows_in(postgres, FIRST_OF_MARCH) == 1
 
 
-def test_days_that_are_over_are_indexed_and_the_newest_is_not(postgres, happened):
+def test_past_days_are_indexed_and_the_newest_is_not(postgres, happened):
     """On the newest partition an index would cost every statement; it is read whole, and messages are found in both."""
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
     second = FIRST_OF_MARCH + timedelta(days=1)
@@ -83,7 +83,7 @@ def test_days_that_are_over_are_indexed_and_the_newest_is_not(postgres, happened
         assert [one.sequence_number for one in reads.find(message_id).found] == [number]
 
 
-def test_a_past_day_that_others_write_to_is_indexed_later(postgres, monkeypatch):
+def test_a_past_day_that_is_being_written_is_indexed_later(postgres, monkeypatch):
     monkeypatch.setattr(retention, "LOCK_TIMEOUT", "50ms")
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
@@ -92,7 +92,7 @@ def test_a_past_day_that_others_write_to_is_indexed_later(postgres, monkeypatch)
     assert retention.index_closed_partitions(FIRST_OF_MARCH + timedelta(days=1)) == [FIRST_OF_MARCH]
 
 
-def test_each_missing_index_is_made_in_a_transaction_of_its_own(postgres, monkeypatch):
+def test_each_missing_index_is_created_in_its_own_transaction(postgres, monkeypatch):
     """Of a day that has some of them, too; so that the archive waits for one only."""
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
     name, made, second = retention.partition_name(FIRST_OF_MARCH), [], FIRST_OF_MARCH + timedelta(days=1)
@@ -107,7 +107,7 @@ def test_each_missing_index_is_made_in_a_transaction_of_its_own(postgres, monkey
 
 
 @pytest.mark.parametrize("name", ["read_message_events", "read_find_in_events"])
-def test_a_message_is_found_by_the_index_of_each_day_that_is_over(postgres, name):
+def test_a_message_is_found_by_the_index_of_each_past_day(postgres, name):
     """Not by reading days of events (docs/design.md D7)."""
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
     retention.index_closed_partitions(FIRST_OF_MARCH + timedelta(days=1))
@@ -120,7 +120,7 @@ def test_a_message_is_found_by_the_index_of_each_day_that_is_over(postgres, name
     assert "Seq Scan on vitrine_message_event_20260302" in plan
 
 
-def test_a_search_within_an_entity_reads_the_index_of_each_day_that_is_over(postgres, happened):
+def test_a_search_within_an_entity_uses_the_index_of_each_past_day(postgres, happened):
     """And of the newest days it passes the events of other entities. It finds the same as a search without the index."""
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
     second = FIRST_OF_MARCH + timedelta(days=1)
@@ -147,7 +147,7 @@ def test_a_search_within_an_entity_reads_the_index_of_each_day_that_is_over(post
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_slices_of_a_search_within_entities_have_each_event_once(postgres, queue, monkeypatch, seed):
+def test_slices_of_a_search_within_entities_contain_each_event_once(postgres, queue, monkeypatch, seed):
     """Newest first, whatever each statement reads at most; some entities have no events in a day, others most of them."""
     chance = random.Random(seed)
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=2)
@@ -207,7 +207,7 @@ def test_an_old_day_is_dropped_once_it_is_archived(archive_folder, postgres, hap
     assert retention.partition_name(FIRST_OF_MARCH + timedelta(days=1)) in partitions(postgres)
 
 
-def test_archived_days_are_forgotten_when_their_namespace_does_not_keep_them(archive_folder, postgres, happened, queue):
+def test_archived_days_beyond_the_retention_of_their_namespace_are_removed(archive_folder, postgres, happened, queue):
     """Events and lives of days that the event table no longer has; counts and settings stay."""
     happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
     happened(EventKind.SENT, 2, recorded_at="2026-03-02T10:00Z")
@@ -227,7 +227,7 @@ def test_archived_days_are_forgotten_when_their_namespace_does_not_keep_them(arc
     assert {path.partition("/")[0] for path in ArchiveUnusedFile.objects.values_list("path", flat=True)} == {"lives", "events"}
 
 
-def test_an_event_that_came_after_the_archive_keeps_its_day(archive_folder, postgres, happened):
+def test_an_event_that_is_not_archived_keeps_its_day(archive_folder, postgres, happened):
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
     happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
     archive.archive_events()
@@ -241,7 +241,7 @@ def test_seven_whole_days_are_kept(postgres, today, dropped):
     assert len(retention.drop_old_partitions(today).dropped) == dropped
 
 
-def test_a_deleted_queue_is_forgotten_with_the_last_day_that_can_name_it(postgres):
+def test_a_deleted_queue_is_removed_with_the_last_day_of_its_events(postgres):
     """And then its namespace can be deleted."""
     name = f"forgotten-{uuid.uuid4().hex[:10]}"
     namespaces.create_namespace(name, Family.SERVICE_BUS)
@@ -278,7 +278,7 @@ def test_a_partition_in_use_is_left_for_the_next_time(archive_folder, postgres, 
     assert retention.drop_old_partitions(date(2026, 4, 1)).dropped == (FIRST_OF_MARCH,)
 
 
-def test_making_a_partition_gives_way_to_writers(postgres, queue, monkeypatch):
+def test_creating_a_partition_yields_to_writers(postgres, queue, monkeypatch):
     monkeypatch.setattr(retention, "LOCK_TIMEOUT", "100ms")
     with psycopg.connect(**connections.Database().parameters() | {"autocommit": False}) as writer:
         writer.execute(

@@ -18,7 +18,7 @@ def test_spark_reads_the_columns_that_the_archive_writes(ours, theirs):
     assert spark == {field.name: from_arrow_type(field.type) for field in ours}
 
 
-def test_spark_knows_kinds_and_outcomes_by_the_brokers_numbers():
+def test_spark_uses_the_brokers_numbers_for_kinds_and_outcomes():
     kinds = {name: value for name, value in vars(Kind).items() if name.isupper()}
     assert kinds == {kind.name: int(kind) for kind in EventKind}
     named = {name: value for name, value in vars(outcomes).items() if name in EventKind.__members__}
@@ -45,7 +45,7 @@ def by_spark(**metadata_of: dict) -> pa.Schema:
         (schema.EVENT.with_metadata({"vitrine.version": "x"}), None),
     ],
 )
-def test_the_version_of_a_file_is_in_its_metadata_or_in_that_of_a_column(found, version):
+def test_the_version_of_a_file_is_in_the_metadata_of_the_file_or_of_a_column(found, version):
     assert schema.version_of(found) == version
 
 

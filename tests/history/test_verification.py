@@ -68,7 +68,7 @@ def test_a_missing_file_is_found(files):
     assert problems() == ["is missing"]
 
 
-def test_a_file_that_is_no_parquet_is_found(files):
+def test_a_file_that_is_not_parquet_is_found(files):
     files["events"].write_bytes(b"x" * files["events"].stat().st_size)
     [problem] = problems()
     assert problem.startswith("cannot be read: ")
@@ -92,7 +92,7 @@ def test_a_column_of_another_type_is_found(files):
 
 @pytest.mark.parametrize(("version", "problem"), [("6", "has schema version 6; this version of Vitrine reads 1 to 5"),
                                                   ("", "has no schema version, so Vitrine did not write it")])  # fmt: skip
-def test_a_file_of_a_later_version_or_of_others_is_found(files, version, problem):
+def test_a_file_of_a_later_or_foreign_version_is_found(files, version, problem):
     rewritten(files["events"], pq.read_table(files["events"]).replace_schema_metadata({"vitrine.version": version}))
     assert problems() == [problem]
 
@@ -112,7 +112,7 @@ def test_changed_bytes_are_found_by_the_checksum_alone(files):
     assert problems(deep=True) == ["has another checksum than when it was written"]
 
 
-def test_the_command_names_what_is_damaged_and_repairs_it(files):
+def test_the_command_names_damaged_files_and_repairs_them(files):
     before = files["events"].read_bytes()
     files["events"].write_bytes(b"")
     printed = StringIO()
@@ -124,7 +124,7 @@ def test_the_command_names_what_is_damaged_and_repairs_it(files):
     assert problems(deep=True) == []
 
 
-def test_a_repair_is_refused_when_events_are_gone(files, postgres):
+def test_a_repair_is_refused_when_its_events_were_removed(files, postgres):
     postgres.execute("DELETE FROM vitrine_message_event WHERE sequence_number = 1")
     files["events"].unlink()
     with pytest.raises(CommandError, match="has 4 of its 6 events"):
@@ -132,7 +132,7 @@ def test_a_repair_is_refused_when_events_are_gone(files, postgres):
     assert ArchiveSlice.objects.get().state == ArchiveSlice.DONE
 
 
-def test_a_slice_written_again_does_not_archive_later_slices_twice(files, happened):
+def test_a_rewritten_slice_does_not_archive_later_slices_twice(files, happened):
     """A killed repair leaves an old slice open; the next run finishes it and goes on after the newest slice."""
     happened(EventKind.SENT, 4)
     archive.archive_events()
@@ -197,7 +197,7 @@ def merged(archive_folder, happened, queue) -> ArchiveFile:
     return manifest.enter("derived/merged", change)[0]
 
 
-def test_a_damaged_file_of_merged_events_is_written_again(archive_folder, merged):
+def test_a_damaged_file_of_merged_events_is_rewritten(archive_folder, merged):
     whole = pq.read_table(archive_folder / merged.path)
     (archive_folder / merged.path).write_bytes(b"")
     assert f"{merged.path} was written again with 2 rows" in repaired()
@@ -209,7 +209,7 @@ def test_a_damaged_file_of_merged_events_is_written_again(archive_folder, merged
     assert ArchiveUnusedFile.objects.filter(path=merged.path).exists()
 
 
-def test_merged_events_are_kept_as_they_are_when_events_are_gone(archive_folder, merged, postgres):
+def test_merged_files_are_kept_when_their_events_were_removed(archive_folder, merged, postgres):
     postgres.execute("DELETE FROM vitrine_message_event WHERE sequence_number = 1")
     (archive_folder / merged.path).write_bytes(b"")
     with pytest.raises(CommandError, match="has 0 of its 1 events"):
