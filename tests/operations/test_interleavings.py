@@ -97,7 +97,7 @@ def test_every_message_is_in_exactly_one_place(make_queue, small, kind):
     run()
 
 
-def test_two_operators_on_the_same_messages_share_them(queue, small):
+def test_two_operators_never_process_the_same_message(queue, small):
     service_bus.send(queue, [Message() for _ in range(10)])
     first, second = start(Kind.PURGE, queue), start(Kind.PURGE, queue)
     while core.find(first.id).is_open or core.find(second.id).is_open:
@@ -111,7 +111,7 @@ def test_two_operators_on_the_same_messages_share_them(queue, small):
     assert reads.entity(queue).counts.active == 10
 
 
-def test_a_stopped_operation_does_nothing_more_and_undoes_what_it_did(queue, small):
+def test_a_stopped_operation_does_no_more_work_and_can_be_undone(queue, small):
     service_bus.send(queue, [Message() for _ in range(10)])
     operation = start(Kind.DISCARD, queue)
     runner.run(operation, seconds=0)
@@ -123,7 +123,7 @@ def test_a_stopped_operation_does_nothing_more_and_undoes_what_it_did(queue, sma
     assert reads.entity(queue).counts.active == 10
 
 
-def test_a_pace_is_kept_and_can_be_changed(queue, monkeypatch, small):
+def test_a_pace_is_enforced_and_can_be_changed(queue, monkeypatch, small):
     waits = []
     monkeypatch.setattr(runner.time, "sleep", waits.append)
     service_bus.send(queue, [Message() for _ in range(6)])

@@ -124,7 +124,7 @@ def stored(address):
 
 
 @pytest.mark.parametrize("kind", [Kind.MOVE, pytest.param(Kind.PURGE, marks=pytest.mark.slow)])
-def test_workers_that_are_killed_lose_and_double_nothing(queue, make_queue, spawner, short_leases, kind):
+def test_killed_workers_neither_lose_nor_duplicate_messages(queue, make_queue, spawner, short_leases, kind):
     killer, other = Killer(spawner, f"{kind}"), make_queue()
     for first in range(0, MESSAGES, 500):
         service_bus.send(queue, [Message(b"x", message_id=str(first + n)) for n in range(500)])

@@ -58,7 +58,7 @@ def ledger_is_right():
 
 
 @pytest.mark.parametrize(("kind", "reason"), [(Kind.PURGE, None), (Kind.DISCARD, "discarded"), (Kind.ARCHIVE, "archived")])
-def test_what_is_removed_is_seen_by_nobody_and_returns_as_it_was(queue, kind, reason):
+def test_removed_messages_are_invisible_and_restored_unchanged(queue, kind, reason):
     service_bus.send(queue, [Message(b"a", message_id="a", properties={"n": 1}), Message(b"bb"), Message(b"c")])
     [first] = service_bus.receive(queue)
     service_bus.abandon(queue, [first.lock_token])
@@ -79,7 +79,7 @@ def test_what_is_removed_is_seen_by_nobody_and_returns_as_it_was(queue, kind, re
 
 
 @pytest.mark.parametrize("restored", [False, True])
-def test_hiding_scheduled_messages_and_restoring_messages_are_activity(namespace, restored):
+def test_hiding_scheduled_messages_and_restoring_messages_count_as_activity(namespace, restored):
     """SB-190, SB-918: the queue is not deleted at the instant at which its scheduled message goes, nor with what returned."""
     minute = timedelta(minutes=1)
     queue = entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=5 * minute).address
@@ -97,7 +97,7 @@ def test_hiding_scheduled_messages_and_restoring_messages_are_activity(namespace
     assert sweeps.delete_idle_entities() == {"deleted": [str(queue)]}
 
 
-def test_undoing_a_move_of_scheduled_messages_is_activity_of_the_destination(namespace):
+def test_undoing_a_move_of_scheduled_messages_counts_as_activity_of_the_destination(namespace):
     minute = timedelta(minutes=1)
     source = entities.create_queue(EntityAddress(namespace, "source")).address
     brief = entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=5 * minute).address
@@ -119,7 +119,7 @@ def test_an_archive_can_be_restored_without_a_time_limit(queue):
     assert undo(done).undone == 1
 
 
-def test_what_was_purged_is_deleted_after_its_time(queue):
+def test_purged_messages_are_deleted_after_the_undo_period(queue):
     service_bus.send(queue, [Message() for _ in range(3)])
     done = start(Kind.PURGE, queue)
     sweeps.purge_hidden_messages()  # what other tests left
@@ -130,7 +130,7 @@ def test_what_was_purged_is_deleted_after_its_time(queue):
         undo(done)
 
 
-def test_a_resumed_operation_keeps_what_it_hid_however_long_it_takes(queue, monkeypatch):
+def test_a_resumed_operation_keeps_its_hidden_messages_beyond_the_undo_period(queue, monkeypatch):
     """Also while it is paused, and when it is undone then."""
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
     service_bus.send(queue, [Message() for _ in range(3)])
@@ -191,7 +191,7 @@ def test_locked_messages_are_skipped_with_their_holder(queue):
     assert done.listed == [[1, "held by key:worker"]]
 
 
-def test_a_filter_and_the_count_before_bind_the_operation(queue):
+def test_an_operation_is_limited_to_its_filter_and_its_previewed_messages(queue):
     dead(queue, 3)
     dead(queue, 2, reason="Other")
     counted = operations.count(operations.selection(queue, Family.SERVICE_BUS, "dead-letter", filter="reason=Other"), actor=OTTO)
@@ -202,7 +202,7 @@ def test_a_filter_and_the_count_before_bind_the_operation(queue):
     assert reads.entity(queue).counts.dead_letter == 4
 
 
-def test_resubmitted_messages_are_recalled_as_far_as_they_wait(queue):
+def test_an_undo_recalls_resubmitted_messages_that_still_wait(queue):
     dead(queue, 4)
     before = facts(queue)
     done = start(Kind.RESUBMIT, queue, "dead-letter")
@@ -217,7 +217,7 @@ def test_resubmitted_messages_are_recalled_as_far_as_they_wait(queue):
     ledger_is_right()
 
 
-def test_repaired_messages_have_the_patch_and_their_old_body_after_an_undo(queue):
+def test_repaired_messages_have_the_patched_body_and_after_an_undo_the_old_body(queue):
     dead(queue, 2)
     dead(queue, 1, body=b"no json")
     before = facts(queue)
@@ -229,7 +229,7 @@ def test_repaired_messages_have_the_patch_and_their_old_body_after_an_undo(queue
     ledger_is_right()
 
 
-def test_a_message_that_would_exceed_its_queues_limit_stays_as_it_is(queue):
+def test_a_message_that_would_exceed_its_queues_limit_stays_unchanged(queue):
     """SB-007: the limit is the queue's, as for a send, and counts properties, too."""
     largest = 256 * 1024
     dead(queue, 2)
@@ -269,7 +269,7 @@ def test_a_move_to_a_missing_queue_changes_nothing_and_can_be_resumed(queue):
     assert core.find(done.id).done == 1
 
 
-def test_sessions_and_scheduled_messages_are_restored(make_queue):
+def test_an_undo_restores_sessions_and_scheduled_messages(make_queue):
     from datetime import timedelta
 
     carts = make_queue(requires_session=True)
@@ -286,7 +286,7 @@ def test_sessions_and_scheduled_messages_are_restored(make_queue):
     assert facts(queue) == before
 
 
-def test_storage_purge_takes_leased_messages_and_restores_their_receipts(account):
+def test_a_storage_purge_includes_leased_messages_and_its_undo_restores_their_pop_receipts(account):
     jobs = EntityAddress(account, "jobs")
     queue_storage.create_queue(jobs)
     queue_storage.put_all(jobs, ["a", "b", "c"])
@@ -302,7 +302,7 @@ def test_storage_purge_takes_leased_messages_and_restores_their_receipts(account
     ledger_is_right()
 
 
-def test_poison_messages_return_to_their_queue_or_say_why_not(account):
+def test_poison_messages_return_to_their_queue_or_stay_with_a_reason(account):
     jobs, poison = EntityAddress(account, "jobs"), EntityAddress(account, "jobs-poison")
     queue_storage.create_queue(jobs)
     queue_storage.create_queue(poison)
@@ -330,7 +330,7 @@ def test_storage_messages_move_and_leases_are_released(account):
         undo(released)
 
 
-def test_locks_are_released_and_what_was_not_locked_is_told(queue):
+def test_locks_are_released_and_unlocked_messages_are_skipped(queue):
     service_bus.send(queue, [Message(), Message()])
     service_bus.receive(queue)
     done = start(Kind.RELEASE, queue, "active", numbers=[1, 2])
@@ -370,12 +370,12 @@ def test_a_rabbitmq_message_without_a_death_stays_with_the_reason(rabbit):
 
 
 @pytest.mark.parametrize("pace", [0, -1, 1e9, float("nan")])
-def test_a_pace_that_is_none_is_refused(queue, pace):
+def test_an_invalid_pace_is_refused(queue, pace):
     with pytest.raises(InvalidArgument, match="pace"):
         start(Kind.PURGE, queue, pace=pace)
 
 
-def test_an_entity_that_is_deleted_meanwhile_ends_the_operation(queue, monkeypatch):
+def test_deleting_the_entity_ends_the_operation(queue, monkeypatch):
     service_bus.send(queue, [Message() for _ in range(1_200)])
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
     waiting = start(Kind.PURGE, queue)
@@ -388,7 +388,7 @@ def test_an_entity_that_is_deleted_meanwhile_ends_the_operation(queue, monkeypat
         start(Kind.PURGE, queue)
 
 
-def test_nothing_can_be_undone_after_the_entity_was_deleted(queue):
+def test_after_the_entity_was_deleted_an_operation_cannot_be_undone(queue):
     dead(queue, 2)
     done = start(Kind.RESUBMIT, queue, "dead-letter")
     assert [one.id for one in core.newest(entity_id=done.entity_id, undoable=True)] == [done.id]
@@ -427,7 +427,7 @@ def test_records_of_operations_are_deleted_after_the_retention_but_not_archives(
     assert undo(core.find(archive.id)).undone == 1
 
 
-def test_what_is_in_the_queue_is_purged_and_returned_in_all_its_states(queue):
+def test_messages_in_all_states_are_purged_and_restored(queue):
     later = datetime.now(UTC) + timedelta(hours=1)
     service_bus.send(queue, [Message(), Message(), Message(scheduled_enqueue_at=later)])
     [held] = service_bus.receive(queue, 1)

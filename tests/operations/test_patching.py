@@ -56,7 +56,7 @@ def exact(text):
         ('{"caf\\u00e9": 1}', {"café": 2}, '{"caf\\u00e9": 2}'),
     ],
 )  # fmt: skip
-def test_only_what_a_merge_patch_names_is_changed(before, patch, after):
+def test_a_merge_patch_changes_only_the_members_it_names(before, patch, after):
     assert repaired(before, patch) == after
 
 
@@ -66,7 +66,7 @@ def test_a_body_keeps_its_encoding():
 
 
 @given(_members, st.data())
-def test_a_patch_of_one_member_leaves_the_text_of_all_others(members, data):
+def test_a_patch_of_one_member_keeps_the_text_of_all_others(members, data):
     body = f"{{{','.join(f'{before}{json.dumps(name)}:{after}{value}' for name, (before, after, value) in members.items())}}}"
     name = data.draw(st.sampled_from(sorted(members)) | st.text(max_size=4)) if members else "a"
     change = data.draw(_plain)
@@ -90,14 +90,14 @@ def test_a_patch_of_one_member_leaves_the_text_of_all_others(members, data):
         ("[" * 100_000, "its body is not JSON"),
     ],
 )
-def test_a_body_that_has_no_single_meaning_is_refused_with_the_reason(body, problem):
+def test_an_ambiguous_body_is_refused_with_the_reason(body, problem):
     with pytest.raises(ValueError) as refused:
         repaired(body, {"currency": "EUR"})
     assert str(refused.value) == problem
 
 
 @pytest.mark.parametrize("text", ["12.50", "0.1", "1E2", "-0.0", "0.30000000000000004", "5e-324", "9" * 1_000])
-def test_a_number_of_a_patch_is_stored_with_its_value(text):
+def test_a_number_of_a_patch_keeps_its_value(text):
     stored = json.loads(json.dumps(parsed_json(f'{{"a": {text}}}')))["a"]
     assert Decimal(repr(stored)) == Decimal(text)
 
