@@ -46,7 +46,7 @@ def side_by_side(*works):
     return answers
 
 
-def test_puts_and_deletes_of_threads_are_made_together(queue, monkeypatch):
+def test_puts_and_deletes_of_threads_are_combined(queue, monkeypatch):
     groups, of = group_sizes(monkeypatch, putting._puts, changing._deletions), entity_id(queue)
     texts = [str(n) for n in range(6)]
     counter = "SELECT FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE"
@@ -62,7 +62,7 @@ def test_puts_and_deletes_of_threads_are_made_together(queue, monkeypatch):
     assert [m.text for m in peek(queue, 32)] == ["5"] and ledger_agrees(queue)
 
 
-def test_deletes_that_are_made_together_are_told_apart(queue):
+def test_combined_deletes_have_separate_results(queue):
     """Of two with the same receipt the first deletes; an id with the receipt of another message deletes nothing."""
     a, b, c = put_all(queue, ["a", "b", "c"])
     key = (entity_id(queue), "process:test")
@@ -86,7 +86,7 @@ def test_two_consumers_get_disjoint_messages(queue):
     assert ledger_agrees(queue)
 
 
-def test_putting_getting_and_deleting_at_once_loses_and_doubles_nothing(make_queue):
+def test_concurrent_puts_gets_and_deletes_neither_lose_nor_duplicate_messages(make_queue):
     address = make_queue(max_dequeue_count=50)
     done = threading.Event()
 
@@ -112,7 +112,7 @@ def test_putting_getting_and_deleting_at_once_loses_and_doubles_nothing(make_que
     assert ledger_agrees(address)
 
 
-def test_one_of_two_deletes_with_the_same_receipt_wins(queue):
+def test_only_one_of_two_deletes_with_the_same_receipt_succeeds(queue):
     for _ in range(20):
         put(queue, "a")
         (got,) = get(queue)
@@ -121,7 +121,7 @@ def test_one_of_two_deletes_with_the_same_receipt_wins(queue):
     assert ledger_agrees(queue)
 
 
-def test_one_of_two_updates_with_the_same_receipt_wins(queue):
+def test_only_one_of_two_updates_with_the_same_receipt_succeeds(queue):
     for _ in range(20):
         message = put(queue, "a")
         key = message.message_id, message.pop_receipt
@@ -154,7 +154,7 @@ def meanwhile(statement, params, action, then=lambda other: None):
 
 
 @pytest.mark.parametrize("how", ["delete", "update", "clear", "remove", "release"])
-def test_what_meets_a_change_under_way_waits_and_decides_anew(queue, how):
+def test_an_operation_on_a_row_being_changed_waits_and_checks_the_new_version(queue, how):
     """Under READ COMMITTED a row that was waited for is changed in its new version, or not at all; nothing is counted twice."""
     message = put(queue, "a", visibility_timeout=10 * SECOND)
     key = message.message_id, message.pop_receipt
@@ -182,7 +182,7 @@ def test_what_meets_a_change_under_way_waits_and_decides_anew(queue, how):
 
 
 @pytest.mark.parametrize("action", [queue_storage.clear, lambda queue: queue_storage.remove(queue, [1])], ids=["clear", "remove"])
-def test_what_waits_for_a_message_that_becomes_visible_after_it_began(queue, step, action):
+def test_an_operation_that_waited_while_a_message_became_visible_counts_it_once(queue, step, action):
     """Its hold ended before its time, and was counted so by whoever ended it: not once more."""
     message = put(queue, "a", visibility_timeout=10 * SECOND)
 
@@ -202,7 +202,7 @@ def test_what_waits_for_a_message_that_becomes_visible_after_it_began(queue, ste
     assert ledger_agrees(queue)
 
 
-def test_a_clear_goes_on_where_another_was_faster(queue):
+def test_a_clear_continues_after_a_concurrent_clear(queue):
     """That all of a batch is gone does not say that there are no more (QS-064)."""
     put_all(queue, ["x"] * (BATCH + 10))
     batch = {"entity_id": entity_id(queue), "numbers": [*range(1, BATCH + 1)], "actor": "t", "kind": 14}
@@ -211,7 +211,7 @@ def test_a_clear_goes_on_where_another_was_faster(queue):
     assert ledger_agrees(queue)
 
 
-def test_a_get_that_meets_another_does_not_wait_for_it(queue):
+def test_concurrent_gets_do_not_wait_for_each_other(queue):
     put_all(queue, [*"ab"])
     params = {"entity_id": entity_id(queue), "max_count": 1, "from_start": True, "holder": "t", "visibility": SECOND}
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
@@ -257,7 +257,7 @@ def test_a_queue_deleted_by_another_process_is_found_missing(queue, monkeypatch,
     assert not issubclass(QueueNotFound, MessageNotFound)
 
 
-def test_a_queue_that_others_create_and_delete_meanwhile_is_created(account):
+def test_a_queue_that_others_create_and_delete_concurrently_is_created(account):
     """A create that lost to another one, whose queue is deleted before it is looked at, creates it (QS-085)."""
     address = EntityAddress(account, "orders")
     found = []
@@ -280,7 +280,7 @@ def test_a_queue_that_another_process_deleted_is_not_found(queue):
         get(queue)
 
 
-def test_a_sweep_that_meets_the_deletion_of_an_account_goes_on(account, make_queue):
+def test_a_sweep_continues_when_an_account_is_deleted_concurrently(account, make_queue):
     spent = make_queue(max_dequeue_count=1)
     put(spent, "m")
     get(spent, visibility_timeout=SECOND)

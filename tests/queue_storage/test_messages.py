@@ -69,7 +69,7 @@ def test_the_default_ttl_is_seven_days_and_none_means_no_expiry(queue, step):
     assert texts(get(queue, 32)) == ["ever"]
 
 
-def test_a_life_that_would_pass_the_year_9999_never_ends(queue):
+def test_a_time_to_live_beyond_the_year_9999_means_no_expiry(queue):
     at = now(queue)
     last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
     assert put(queue, "a", time_to_live=timedelta.max).expires_at is None
@@ -105,7 +105,7 @@ def test_a_delay_equal_to_the_default_ttl_expires_as_it_becomes_visible(queue, s
     assert get(queue) == []
 
 
-def test_every_text_comes_back_as_it_was(queue):
+def test_every_text_is_returned_unchanged(queue):
     given = ["", " ", "<a>&amp;</a>", "\r\n", "é😀", "x" * 65_536]
     put_all(queue, given)
     assert texts(get(queue, 32)) == given
@@ -285,7 +285,7 @@ def test_update_to_zero_makes_the_message_visible(queue):
 
 
 @pytest.mark.parametrize(("text", "expected"), [(None, "before"), ("after", "after"), ("", "")])
-def test_update_replaces_the_text_only_if_one_is_given(queue, text, expected):
+def test_update_replaces_the_text_only_if_a_text_is_given(queue, text, expected):
     message = put(queue, "before")
     update(queue, message.message_id, message.pop_receipt, visibility_timeout=timedelta(0), text=text)
     assert texts(peek(queue)) == [expected]
@@ -398,7 +398,7 @@ def test_delete_works_after_the_lease_until_the_next_get(queue, step):
         delete(queue, second.message_id, second.pop_receipt)
 
 
-def test_a_list_is_deleted_in_one_statement(queue):
+def test_a_list_of_messages_is_deleted_in_one_statement(queue):
     put_all(queue, [*"abc"])
     first, second, third = get(queue, 3)
     delete(queue, second.message_id, second.pop_receipt)
@@ -408,7 +408,7 @@ def test_a_list_is_deleted_in_one_statement(queue):
     assert ledger_agrees(queue)
 
 
-def test_what_a_list_names_twice_is_deleted_once(queue):
+def test_a_message_named_twice_in_a_list_is_deleted_once(queue):
     first, second = put_all(queue, [*"ab"])
     again = (first.message_id.upper(), first.pop_receipt)  # another id: they are compared as they are written
     report = delete_all(queue, [first, second, (first.message_id, str(first.pop_receipt)), again, (first.message_id, uuid4())])
@@ -416,7 +416,7 @@ def test_what_a_list_names_twice_is_deleted_once(queue):
     assert ledger_agrees(queue)
 
 
-def test_lists_that_are_none_are_refused(queue):
+def test_invalid_lists_are_refused(queue):
     put(queue, "a")
     wrong: Any
     for wrong in (None, 5, "ab", [5], [b"ab"], ["a"], [("a",)], [("a", "b", "c")]):
@@ -429,7 +429,7 @@ def test_lists_that_are_none_are_refused(queue):
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "", "x\0y", "\ud800", "no-id", b"x", ["a"]], ids=repr)
-def test_what_is_no_id_is_no_message(queue, wrong):
+def test_an_invalid_id_is_not_found(queue, wrong):
     receipt = put(queue, "a").pop_receipt
     for operation in (
         lambda: update(queue, wrong, receipt, visibility_timeout=SECOND),
@@ -441,7 +441,7 @@ def test_what_is_no_id_is_no_message(queue, wrong):
 
 
 @pytest.mark.parametrize("wrong", ["account/orders", None, 5, ("account", "orders")], ids=repr)
-def test_what_is_no_address_is_refused(broker_database, wrong):
+def test_an_invalid_address_is_refused(broker_database, wrong):
     for operation in (lambda: put(wrong, "a"), lambda: get(wrong), lambda: queue_storage.ensure_queue(wrong)):
         with pytest.raises(InvalidArgument):
             operation()
@@ -450,7 +450,7 @@ def test_what_is_no_address_is_refused(broker_database, wrong):
             get(EntityAddress(*parts))
 
 
-def test_clear_removes_all_messages_also_leased_ones(queue, step):
+def test_clear_removes_all_messages_including_leased_messages(queue, step):
     put_all(queue, ["x"] * 1200)
     put(queue, "later", visibility_timeout=60 * SECOND)
     put(queue, "short", time_to_live=SECOND)
@@ -539,7 +539,7 @@ def test_everything_can_be_awaited(queue):
     assert asyncio.run(work()) == 0
 
 
-def test_history_can_be_less_or_off(make_queue, step):
+def test_history_can_be_reduced_or_off(make_queue, step):
     for level, expected in ((0, []), (1, ["SENT", "COMPLETED"])):
         address = make_queue(history_level=level)
         put(address, "a")

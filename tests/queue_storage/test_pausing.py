@@ -21,7 +21,7 @@ OPERATOR = Actor("user", "otto", Right.OPERATE | Right.BROWSE)
         (EntityStatus.DISABLED, False, False),
     ],
 )
-def test_what_is_paused_is_refused_and_changes_nothing(make_queue, status, may_put, may_get):
+def test_paused_operations_are_refused_and_change_nothing(make_queue, status, may_put, may_get):
     """QS-926."""
     jobs = make_queue()
     put = queue_storage.put(jobs, "kept")

@@ -84,7 +84,7 @@ def test_moved_messages_are_linked_in_both_directions(make_queue, step):
     assert (link["dequeue_count"], link["times"]) == (1, 1)
 
 
-def test_a_sweep_moves_it_once_its_lease_has_ended(make_queue, step):
+def test_a_sweep_moves_a_spent_message_once_its_lease_has_ended(make_queue, step):
     address = make_queue(max_dequeue_count=1)
     put(address, "bad")
     (held,) = get(address)
@@ -111,7 +111,7 @@ def test_the_last_allowed_get_can_still_delete_or_extend(make_queue, step):
 
 
 @pytest.mark.parametrize("dear", [False, True])
-def test_a_get_gives_what_is_behind_many_spent_messages(make_queue, step, monkeypatch, dear):
+def test_a_get_returns_messages_behind_many_spent_messages(make_queue, step, monkeypatch, dear):
     monkeypatch.setattr(getting, "CHEAP_REFRESH", -1.0 if dear else float("inf"))  # also without refreshes of the hint
     address = make_queue(max_dequeue_count=1)
     put_all(address, ["bad"] * 1100)
@@ -141,7 +141,7 @@ def test_a_poison_queue_has_no_poison_queue(account, step):
     assert codes == [Code.PARKED, Code.NEXT]
 
 
-def test_a_named_poison_queue_serves_several(account, step):
+def test_a_named_poison_queue_can_serve_several_queues(account, step):
     addresses = [EntityAddress(account, name) for name in ("orders", "returns")]
     for address in addresses:
         create_queue(address, max_dequeue_count=1, poison_queue="grave")
@@ -160,7 +160,7 @@ def test_a_long_name_cannot_have_a_poison_queue_of_its_own(account):
     assert create_queue(EntityAddress(account, "q" * 56), max_dequeue_count=5).created
 
 
-def test_a_poison_queue_that_was_deleted_is_made_anew(make_queue, step):
+def test_a_deleted_poison_queue_is_created_again(make_queue, step):
     address = make_queue(max_dequeue_count=1)
     for turn in range(2):
         put(address, f"bad {turn}")
@@ -173,7 +173,7 @@ def test_a_poison_queue_that_was_deleted_is_made_anew(make_queue, step):
 # Operators
 
 
-def test_requeue_moves_back_as_a_new_message_and_remembers(make_queue, step):
+def test_requeue_moves_a_message_back_as_a_new_message_with_a_link(make_queue, step):
     address = make_queue(max_dequeue_count=1)
     put(address, "bad", time_to_live=3600 * SECOND)
     fail(address, step, 1)
@@ -196,7 +196,7 @@ def test_requeue_moves_back_as_a_new_message_and_remembers(make_queue, step):
     assert ledger_agrees(address) and ledger_agrees(poison)
 
 
-def test_what_was_requeued_is_not_requeued_into_the_poison_queue(account, step):
+def test_a_requeued_message_is_not_requeued_into_the_poison_queue(account, step):
     """The queue that it came from last is the one it was brought back from."""
     orders, poison, grave = (EntityAddress(account, name) for name in ("orders", "orders-poison", "grave"))
     create_queue(orders, max_dequeue_count=1)
@@ -212,7 +212,7 @@ def test_what_was_requeued_is_not_requeued_into_the_poison_queue(account, step):
     assert texts(peek(orders)) == ["bad"]
 
 
-def test_requeue_needs_to_know_where_to(make_queue, queue, step):
+def test_requeue_requires_a_known_origin(make_queue, queue, step):
     put(queue, "a")
     with pytest.raises(InvalidArgument, match="is not a poison queue"):
         requeue_poison(queue, [1])
@@ -226,7 +226,7 @@ def test_requeue_needs_to_know_where_to(make_queue, queue, step):
     assert texts(peek(poison_of(address))) == ["bad"]
 
 
-def test_release_makes_visible_now_and_the_holders_receipt_is_dead(queue):
+def test_release_makes_a_message_visible_and_its_pop_receipt_invalid(queue):
     put(queue, "leased")
     (held,) = get(queue)
     delayed = put(queue, "delayed", visibility_timeout=60 * SECOND)
@@ -241,7 +241,7 @@ def test_release_makes_visible_now_and_the_holders_receipt_is_dead(queue):
     assert get(queue)[0].dequeue_count == 2
 
 
-def test_remove_takes_single_messages_whoever_holds_them(queue):
+def test_remove_deletes_single_messages_whether_leased_or_not(queue):
     put_all(queue, [*"abc"])
     (held,) = get(queue)
     assert remove(queue, [1, 3, 99]) == [1, 3]
@@ -252,7 +252,7 @@ def test_remove_takes_single_messages_whoever_holds_them(queue):
     assert ledger_agrees(queue)
 
 
-def test_no_numbers_are_no_work(queue):
+def test_an_empty_list_of_numbers_changes_nothing(queue):
     put(queue, "a")
     assert (release(queue, []), remove(queue, []), requeue_poison(queue, [])) == ([], [], {})
     assert queue_storage.delete_all(queue, []) == ((), ())
@@ -260,7 +260,7 @@ def test_no_numbers_are_no_work(queue):
     assert texts(peek(queue, 32)) == ["a"]
 
 
-def test_numbers_that_are_none_are_refused(queue):
+def test_invalid_numbers_are_refused(queue):
     wrong: Any = "x"
     with pytest.raises(InvalidArgument):
         queue_storage.explain(queue, wrong)
@@ -314,7 +314,7 @@ def test_an_update_beyond_the_expiry_is_flagged(queue):
     assert codes(queue, 1) == [(Code.RESCHEDULED, at + 100 * SECOND), (Code.WILL_EXPIRE_FIRST, at + 10 * SECOND)]
 
 
-def test_a_message_beyond_the_reach_of_a_peek_is_told_so(queue):
+def test_a_message_beyond_the_reach_of_a_peek_is_explained(queue):
     put_all(queue, ["x"] * 40)
     assert [code for code, _ in codes(queue, 32)] == [Code.BEHIND]
     assert [code for code, _ in codes(queue, 33)] == [Code.BEHIND, Code.BEYOND_REACH]

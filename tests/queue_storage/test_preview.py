@@ -40,7 +40,7 @@ def jobs(make_queue, step):
     return address
 
 
-def test_a_lower_maximum_moves_what_was_got_as_often(jobs, step):
+def test_a_lower_maximum_moves_messages_dequeued_as_often(jobs, step):
     before = preview_options(jobs, max_dequeue_count=3)
     assert told(before) == {OptionsEffect.POISONED: 1, OptionsEffect.POISONED_LATER: 1}
     assert before.notes == ("Messages dequeued 3 times are moved to 'queue-1-poison' (QS-105).",)
@@ -55,33 +55,33 @@ def test_a_lower_maximum_moves_what_was_got_as_often(jobs, step):
     assert (texts(jobs), sorted(texts(poison_of(jobs)))) == (["once", "never"], ["held", "thrice"])
 
 
-def test_a_maximum_of_one_leaves_what_was_never_got(jobs):
+def test_a_maximum_of_one_leaves_messages_that_were_never_dequeued(jobs):
     assert told(preview_options(jobs, max_dequeue_count=1)) == {OptionsEffect.POISONED: 2, OptionsEffect.POISONED_LATER: 1}
     assert told(preview_options(jobs, max_dequeue_count=4)) == {}
 
 
-def test_a_higher_maximum_gives_spent_messages_out_again(jobs):
+def test_a_higher_maximum_makes_spent_messages_available_again(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)  # before anybody meets them
     assert told(preview_options(jobs, max_dequeue_count=4)) == {OptionsEffect.GIVEN_AGAIN: 2}
     lifted = preview_options(jobs, max_dequeue_count=None)
     assert told(lifted) == {OptionsEffect.GIVEN_AGAIN: 2} and lifted.notes == ("The number of dequeues is unlimited.",)
 
 
-def test_another_poison_queue_gets_what_would_have_gone_to_the_first(jobs):
+def test_another_poison_queue_redirects_spent_messages(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)
     redirected = preview_options(jobs, poison_queue="elsewhere")
     assert told(redirected) == {OptionsEffect.REDIRECTED: 2} and {effect.reason for effect in redirected.effects} == {"elsewhere"}
     assert told(preview_options(jobs, poison_queue="queue-1-poison")) == {}  # the one it had
 
 
-def test_what_expires_before_it_is_visible_is_never_moved(make_queue, step):
+def test_messages_that_expire_before_they_are_visible_are_never_moved(make_queue, step):
     address = make_queue()
     put(address, "short", time_to_live=10 * SECOND)
     get(address, visibility_timeout=MINUTE)
     assert told(preview_options(address, max_dequeue_count=1)) == {}
 
 
-def test_a_shorter_grace_removes_what_expired_longer_ago(make_queue, step):
+def test_a_shorter_grace_removes_messages_that_expired_earlier(make_queue, step):
     address = make_queue(expiry_grace=10 * MINUTE)
     put(address, "old", time_to_live=SECOND)
     step(5 * MINUTE)
@@ -95,14 +95,14 @@ def test_a_shorter_grace_removes_what_expired_longer_ago(make_queue, step):
     assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {OptionsEffect.SHOWN_LONGER: 2}
 
 
-def test_strict_visibility_touches_no_message_and_says_so(jobs):
+def test_strict_visibility_affects_no_message_and_says_so(jobs):
     strict = preview_options(jobs, strict_visibility=True)
     assert told(strict) == {} and strict.notes[0].startswith("Updates that hide a message until after it expires are refused")
     assert "nothing changes" in preview_options(jobs).notes[0]
     assert preview_options(jobs, history_level=1).notes == ()
 
 
-def test_what_the_change_would_refuse_is_refused(jobs):
+def test_a_preview_refuses_invalid_changes(jobs):
     for look in (preview_options, change_options):
         with pytest.raises(InvalidArgument, match="max_dequeue_count"):
             look(jobs, max_dequeue_count=0)
@@ -113,14 +113,14 @@ def test_what_the_change_would_refuse_is_refused(jobs):
     assert queue_storage.get_queue(jobs).max_dequeue_count is None
 
 
-def test_numbers_are_lower_bounds_where_there_is_too_much_to_look_at(jobs, monkeypatch):
+def test_numbers_are_lower_bounds_beyond_the_scan_limit(jobs, monkeypatch):
     monkeypatch.setattr("broker_core.queue_storage.preview.SCAN_CAP", 1)
     capped = preview_options(jobs, max_dequeue_count=1)
     assert capped.capped and capped.scanned == 1
     assert [(effect.count, effect.at_least) for effect in capped.effects] == [(1, True)]
 
 
-def test_what_was_previewed_is_made_while_it_still_holds(jobs):
+def test_a_previewed_change_is_applied_while_it_is_current(jobs):
     found = preview_options(jobs, max_dequeue_count=3, history_level=1)
     change_options(jobs, max_dequeue_count=3, history_level=1, token=found.token)
     queue = queue_storage.get_queue(jobs)
@@ -152,7 +152,7 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("move", "why"), MOVES)
-def test_where_the_world_moved_nothing_is_made_and_what_it_would_mean_is_told(jobs, step, move, why):
+def test_an_outdated_preview_is_refused_with_the_reason(jobs, step, move, why):
     found = preview_options(jobs, max_dequeue_count=3)
     move(jobs, step)
     with pytest.raises(PreviewOutdated, match=why):
@@ -161,7 +161,7 @@ def test_where_the_world_moved_nothing_is_made_and_what_it_would_mean_is_told(jo
     change_options(jobs, max_dequeue_count=3, token=preview_options(jobs, max_dequeue_count=3).token)
 
 
-def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
+def test_a_preview_is_outdated_by_the_same_number_of_other_messages(make_queue, step):
     address = make_queue()
     put(address, "first")
     fail(address, step, 1)
@@ -174,11 +174,11 @@ def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
         change_options(address, max_dequeue_count=1, token=found.token)
 
 
-def test_another_change_with_the_same_effects_is_another_preview(jobs):
+def test_a_different_change_with_the_same_effects_requires_its_own_preview(jobs):
     tokens = {preview_options(jobs, metadata={"team": name}).token for name in ("a", "b", "a")}
     assert len(tokens) == 2
 
 
-def test_changing_needs_the_right_to_manage(jobs):
+def test_changing_options_requires_the_right_to_manage(jobs):
     with pytest.raises(NotAuthorized):
         change_options(jobs, max_dequeue_count=3, actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))

@@ -45,7 +45,7 @@ def test_an_account_is_created_once(broker_database):
         create_account("Shop")
 
 
-def test_an_account_is_ensured(broker_database, namespace):
+def test_ensure_account_creates_an_account_once(broker_database, namespace):
     first = ensure_account("shopaccount2", "orders")
     again = ensure_account("shopaccount2", "something else")
     assert (again.id, again.description, again.family) == (first.id, "orders", Family.QUEUE_STORAGE)
@@ -55,7 +55,7 @@ def test_an_account_is_ensured(broker_database, namespace):
         ensure_account("Shop")
 
 
-def test_a_queue_is_ensured(account):
+def test_ensure_queue_creates_a_queue_once(account):
     address = EntityAddress(account, "orders")
     first = ensure_queue(address, metadata={"a": "1"}, max_dequeue_count=5, history_level=1)
     assert (first.created, first.max_dequeue_count, first.history_level) == (True, 5, HistoryLevel.LIFECYCLE)
@@ -71,13 +71,13 @@ def test_a_queue_is_ensured(account):
         ensure_queue(EntityAddress(account, "other"), actor=only_browse)
 
 
-def test_a_prefix_or_an_account_that_is_no_text_is_refused(account):
+def test_a_prefix_or_an_account_that_is_not_text_is_refused(account):
     for wrong in ((account, None), (account, b"o"), (5,), (None,)):
         with pytest.raises(InvalidArgument):
             list_queues(*wrong)
 
 
-def test_creating_twice_with_the_same_metadata_is_one_queue(account):
+def test_creating_a_queue_twice_with_the_same_metadata_succeeds(account):
     address = EntityAddress(account, "orders")
     first = create_queue(address, metadata={"Colour": "Blue"})
     again = create_queue(address, metadata={"COLOUR": "Blue"})
@@ -88,7 +88,7 @@ def test_creating_twice_with_the_same_metadata_is_one_queue(account):
             create_queue(address, metadata=other)
 
 
-def test_a_queue_that_is_wrong_is_not_created(account, namespace):
+def test_an_invalid_queue_is_not_created(account, namespace):
     for name, refusal in (("ab", OutOfRangeInput), ("Orders", InvalidResourceName), ("a--b", InvalidResourceName)):
         with pytest.raises(refusal):
             create_queue(EntityAddress(account, name))
@@ -131,7 +131,7 @@ def test_metadata_is_replaced_as_a_whole(account):
         set_metadata(EntityAddress(account, "nowhere"), {})
 
 
-def test_options_are_changed_one_by_one(account):
+def test_options_can_be_changed_individually(account):
     address = EntityAddress(account, "orders")
     create_queue(address)
     assert get_queue(address).poison is None
@@ -176,7 +176,7 @@ def test_the_count_is_exact_and_excludes_expired_messages(queue, step):
     assert ledger_agrees(queue)
 
 
-def test_accounts_have_a_clock_of_their_own(queue, account):
+def test_each_account_has_its_own_clock(queue, account):
     other = create_account(f"{account[:20]}b").name
     namespaces.pause_clock(other)
     address = EntityAddress(other, "orders")
@@ -212,7 +212,7 @@ def test_accounts_are_found_and_listed(account, namespace):
             use_case("nobody")
 
 
-def test_an_account_goes_with_its_queues(account):
+def test_an_account_is_deleted_with_its_queues(account):
     orders, _ = (queue_storage.create_queue(EntityAddress(account, name)).address for name in ("orders", "other"))
     queue_storage.put_all(orders, ["a", "b", "c"])
     queue_storage.get(orders)

@@ -34,7 +34,7 @@ def refused(call, *args):
 
 
 @pytest.mark.parametrize("name", ["abc", "0a0", "a-b-c", "a" * 63, "3d-8"])
-def test_a_queue_name_that_is_right(name):
+def test_a_valid_queue_name_is_accepted(name):
     assert names.check_queue_name(name) == name
 
 
@@ -56,12 +56,12 @@ def test_a_queue_name_that_is_right(name):
         ("abc\n", "InvalidResourceName"),
     ],
 )
-def test_a_queue_name_that_is_wrong(name, code):
+def test_an_invalid_queue_name_is_refused(name, code):
     assert refused(names.check_queue_name, name) == (code, 400, {})
 
 
 @pytest.mark.parametrize("name", ["ab", "a" * 25, "Abc", "a-b", "", None])
-def test_an_account_name_that_is_wrong(name):
+def test_an_invalid_account_name_is_refused(name):
     with pytest.raises(InvalidArgument, match="3 to 24"):
         names.check_account_name(name)
 
@@ -69,7 +69,7 @@ def test_an_account_name_that_is_wrong(name):
 @pytest.mark.parametrize(
     ("name", "expected"), [("orders", "orders-poison"), ("a" * 56, "a" * 56 + "-poison"), ("a" * 57, None), ("q-poison", None)]
 )
-def test_what_a_poison_queue_is_called(name, expected):
+def test_a_poison_queue_is_named_after_its_queue(name, expected):
     assert names.poison_queue_of(name) == expected
     if expected:
         assert names.origin_of(expected) == name
@@ -98,12 +98,12 @@ def out_of_range(name, value, minimum, maximum):
         (timedelta(0), timedelta.max),
     ],
 )
-def test_a_put_that_is_right(visibility, life):
+def test_a_valid_put_is_accepted(visibility, life):
     messages.check_put(visibility, life)
 
 
 @pytest.mark.parametrize("visibility", [-1, 604_801])
-def test_a_delay_out_of_range(visibility):
+def test_a_delay_out_of_range_is_refused(visibility):
     found = refused(messages.check_put, visibility * SECOND, DEFAULT_LIFE)
     assert found == out_of_range("visibilitytimeout", visibility, 0, 604_800)
 
@@ -117,27 +117,27 @@ def test_a_ttl_below_one_second_is_refused(life):
 
 
 @pytest.mark.parametrize(("visibility", "life"), [(10, 10), (11, 10), (604_800, 604_800)])
-def test_a_delay_equal_to_the_given_ttl(visibility, life):
+def test_a_delay_equal_to_the_given_ttl_is_refused(visibility, life):
     code, status, details = refused(messages.check_put, visibility * SECOND, life * SECOND)
     assert (code, status, details["QueryParameterName"]) == ("InvalidQueryParameterValue", 400, "visibilitytimeout")
 
 
 @pytest.mark.parametrize("visibility", [0, 604_801, -5])
-def test_a_lease_out_of_range(visibility):
+def test_a_lease_out_of_range_is_refused(visibility):
     assert refused(messages.check_get, 1, visibility * SECOND) == out_of_range("visibilitytimeout", visibility, 1, 604_800)
 
 
 @pytest.mark.parametrize("count", [0, 33, -1])
-def test_a_count_out_of_range(count):
+def test_a_count_out_of_range_is_refused(count):
     assert refused(messages.check_count, count) == out_of_range("numofmessages", count, 1, 32)
 
 
 @pytest.mark.parametrize("count", ["5", 1.5, True, None])
-def test_a_count_that_is_no_number(count):
+def test_a_count_that_is_not_a_number_is_refused(count):
     assert refused(messages.check_count, count)[0] == "InvalidQueryParameterValue"
 
 
-def test_the_required_arguments_of_an_update():
+def test_an_update_without_its_required_arguments_is_refused():
     receipt = uuid4()
     for args, name in (((None, SECOND), "popreceipt"), (("", SECOND), "popreceipt"), ((receipt, None), "visibilitytimeout")):
         expected = "MissingRequiredQueryParameter", 400, {"QueryParameterName": name}
@@ -146,7 +146,7 @@ def test_the_required_arguments_of_an_update():
     messages.check_update(receipt, timedelta(0))
 
 
-def test_of_several_errors_the_text_is_reported_first_then_the_visibility_timeout():
+def test_the_text_is_checked_first_and_then_the_visibility_timeout():
     receipt = uuid4()
     assert refused(messages.check_update, receipt, -SECOND, "x" * 65_537)[0] == "RequestBodyTooLarge"
     assert refused(messages.check_update, receipt, -SECOND, "\x01" * 65_537)[0] == "InvalidXmlDocument"
@@ -156,27 +156,27 @@ def test_of_several_errors_the_text_is_reported_first_then_the_visibility_timeou
 
 
 @pytest.mark.parametrize("text", ["", " ", "x" * 65_536, "é" * 32_768, "\t\r\n", "😀", "\x7f", "<&>"])
-def test_a_text_that_is_right(text):
+def test_a_valid_text_is_accepted(text):
     assert messages.encode_text(text).decode() == text
 
 
 @pytest.mark.parametrize("text", ["x" * 65_537, "é" * 32_769])
-def test_a_text_over_the_limit(text):
+def test_a_text_over_the_limit_is_refused(text):
     assert refused(messages.encode_text, text) == ("RequestBodyTooLarge", 413, {"MaxLimit": "65536"})
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x01b", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
-def test_a_text_that_xml_cannot_contain(text):
+def test_a_text_that_xml_cannot_contain_is_refused(text):
     assert refused(messages.encode_text, text) == ("InvalidXmlDocument", 400, {})
 
 
-def test_bytes_are_no_text():
+def test_bytes_are_refused_as_a_text():
     text: Any = b"x"
     with pytest.raises(InvalidArgument, match="base64"):
         messages.encode_text(text)
 
 
-def test_refusals_are_also_those_of_every_family():
+def test_errors_are_subclasses_of_the_shared_errors():
     assert issubclass(errors.QueueNotFound, shared_errors.EntityNotFound)
     assert issubclass(errors.MessageNotFound, shared_errors.MessageNotFound)
     assert issubclass(errors.QueueAlreadyExists, shared_errors.EntityExists)
@@ -218,7 +218,7 @@ def test_metadata_keeps_names_in_lower_case():
         ({"abc": "x" * 8000, "d": "x" * 189}, "MetadataTooLarge"),
     ],
 )
-def test_metadata_that_is_wrong(metadata, code):
+def test_invalid_metadata_is_refused(metadata, code):
     assert refused(options.check_metadata, metadata) == (code, 400, {})
 
 
@@ -233,7 +233,7 @@ def test_metadata_that_is_wrong(metadata, code):
         ("q-1", QueueOptions(poison_queue="dead"), None),
     ],
 )
-def test_where_spent_messages_go(name, given, expected):
+def test_spent_messages_go_to_the_configured_poison_queue(name, given, expected):
     assert options.poison_of(name, options.check_options(name, given)) == expected
 
 
@@ -252,25 +252,25 @@ def test_where_spent_messages_go(name, given, expected):
         ({"colour": "blue"}, "colour"),
     ],
 )
-def test_options_that_are_wrong(given, wrong):
+def test_invalid_options_are_refused(given, wrong):
     with pytest.raises(InvalidArgument) as caught:
         options.changed("q-1", QueueOptions(), given)
     assert caught.value.name == wrong
 
 
-def test_a_long_name_needs_a_poison_queue_named():
+def test_a_queue_with_a_long_name_needs_a_named_poison_queue():
     with pytest.raises(InvalidArgument, match="is too long to append"):
         options.check_options("q" * 57, QueueOptions(max_dequeue_count=3))
     assert options.check_options("q" * 57, QueueOptions(max_dequeue_count=3, poison_queue="dead"))
     assert options.check_options("q" * 56 + "-poison", QueueOptions(max_dequeue_count=3))  # which has none by its name (QS-108)
 
 
-def test_what_is_not_there_is_told_in_the_familys_words():
+def test_not_found_errors_use_the_familys_terms():
     assert str(errors.QueueNotFound("shop/orders")).startswith("The queue 'shop/orders' does not exist")
     assert str(errors.AccountNotFound("shop")).startswith("The storage account 'shop' does not exist")
 
 
-def test_options_survive_being_stored():
+def test_options_round_trip_through_the_database_form():
     given = QueueOptions({"a": "b"}, 3, "dead", timedelta(seconds=7.5), True)
     assert options.from_json(options.as_json(given)) == given
     assert options.from_json({}) == QueueOptions()
@@ -279,7 +279,7 @@ def test_options_survive_being_stored():
 # Ids
 
 
-def test_an_id_carries_its_number():
+def test_a_message_id_contains_its_sequence_number():
     assert messages.number_of("00000000-0000-8000-8000-00000000002a") == 42
     assert messages.number_of("nonsense") is None
     assert messages.number_of(None) is None
@@ -313,7 +313,7 @@ class Facts:
         (Facts(NOON + SECOND, HoldKind.GET, NOON), DisplayState.EXPIRED),  # first of all
     ],
 )
-def test_the_display_state_of_a_message(facts, expected):
+def test_the_display_state_follows_from_the_facts(facts, expected):
     assert display_state.display_state(facts, NOON) is expected
     assert (why_not(facts, NOON) is None) == (expected is DisplayState.VISIBLE)
     assert expected.is_pending is (expected is DisplayState.EXPIRED)
@@ -329,7 +329,7 @@ def test_the_display_state_of_a_message(facts, expected):
         (Facts(NOON + 2 * SECOND, HoldKind.GET, NOON), None),  # what has expired stays so
     ],
 )
-def test_when_the_clock_changes_what_it_is(facts, expected):
+def test_the_next_change_is_computed_from_the_facts(facts, expected):
     assert display_state.next_change_at(facts, NOON) == expected
 
 
@@ -378,17 +378,17 @@ def codes(facts, queue=QUEUES["plain"], place=QueuePosition()):
         ),
     ],
 )
-def test_every_reason_with_its_end(facts, queue, expected):
+def test_every_reason_has_its_end(facts, queue, expected):
     assert codes(facts, QUEUES[queue]) == expected
 
 
 @pytest.mark.parametrize(("ago", "when"), [(59, "in 1 s"), (60, "at the next sweep"), (61, "at the next sweep")])
-def test_when_an_expired_message_is_removed(ago, when):
+def test_an_explanation_says_when_an_expired_message_is_removed(ago, when):
     reason = explain(Facts(expires_at=NOON - ago * SECOND), QueueFacts(), NOON)[0]
     assert reason.change == f"It is removed {when}."
 
 
-def test_where_a_visible_message_stands():
+def test_an_explanation_gives_the_position_of_a_visible_message():
     assert codes(Facts(), place=QueuePosition(31)) == [(Code.BEHIND, False, None)]
     assert codes(Facts(), place=QueuePosition(32)) == [(Code.BEHIND, False, None), (Code.BEYOND_REACH, False, None)]
     for place, text in [
@@ -401,12 +401,12 @@ def test_where_a_visible_message_stands():
 
 
 @pytest.mark.parametrize(("count", "times"), [(1, "once"), (2, "2 times"), (1000, "1,000 times")])
-def test_how_often_a_message_was_dequeued(count, times):
+def test_an_explanation_gives_the_dequeue_count(count, times):
     (parked, _) = explain(Facts(delivery_count=count), QueueFacts(1, None), NOON)
     assert parked.text == f"It was dequeued {times}; without a poison queue it becomes visible again each time (QS-108)."
 
 
-def test_every_message_is_explained_and_an_obstacle_is_what_keeps_it_back():
+def test_every_message_is_explained_and_exactly_invisible_messages_have_obstacles():
     instants = (NOON - SECOND, NOON, NOON + SECOND)
     for visible_at, kind, expires_at, count, queue in product(
         instants, (None, *HoldKind), (None, *instants), (0, 1, 3), QUEUES.values()

@@ -118,7 +118,7 @@ def test_leases_that_ended_early_leave_nothing_in_the_ledger(queue):
 # The hint
 
 
-def test_the_hint_follows_what_is_taken(queue, step, look_at_once):
+def test_the_hint_advances_as_messages_are_taken(queue, step, look_at_once):
     put(queue, "a")
     step(10 * SECOND)
     second = put(queue, "b")
@@ -130,12 +130,12 @@ def test_the_hint_follows_what_is_taken(queue, step, look_at_once):
     assert hint(queue) == second.visible_at + 5 * SECOND
 
 
-def test_a_message_committed_below_the_hint_is_found_by_a_get_that_finds_too_little(queue, step):
+def test_a_message_committed_below_the_hint_is_found_by_a_get_with_too_few_results(queue, step):
     _commit_below_the_hint(queue, step)
     assert texts(get(queue)) == ["late"]
 
 
-def test_a_message_committed_below_the_hint_is_found_now_and_then_under_load(queue, step, look_at_once):
+def test_a_message_committed_below_the_hint_is_found_periodically_under_load(queue, step, look_at_once):
     _commit_below_the_hint(queue, step)
     put_all(queue, ["new"] * 10)
     assert "late" in texts(get(queue)) + texts(get(queue)) + texts(get(queue))
@@ -165,7 +165,7 @@ def peek_all(queue):
     return connections.current().execute(query, [entity_id(queue)]).fetchall()
 
 
-def test_a_clock_set_back_hides_nothing(account, queue, step):
+def test_a_clock_set_back_hides_no_message(account, queue, step):
     step(timedelta(days=1))
     get(queue)
     namespaces.resume_clock(account)  # a day back
@@ -173,7 +173,7 @@ def test_a_clock_set_back_hides_nothing(account, queue, step):
     assert texts(get(queue)) == ["a"]
 
 
-def test_more_deliveries_allowed_bring_spent_messages_back(make_queue, step):
+def test_a_higher_dequeue_limit_makes_spent_messages_available(make_queue, step):
     address = make_queue(max_dequeue_count=1, poison_queue="grave-yard")
     put(address, "a")
     get(address, visibility_timeout=SECOND)
@@ -182,7 +182,7 @@ def test_more_deliveries_allowed_bring_spent_messages_back(make_queue, step):
     assert texts(get(address)) == ["a"]
 
 
-def test_looking_from_the_beginning_is_left_out_while_it_is_dear(queue, monkeypatch):
+def test_scans_from_the_beginning_are_rare_while_they_are_expensive(queue, monkeypatch):
     """Dead index entries that an old transaction keeps are walked rarely, not with every get of an empty queue."""
     looks = []
     monkeypatch.setattr(getting, "CHEAP_REFRESH", -1.0)
@@ -198,7 +198,7 @@ def test_looking_from_the_beginning_is_left_out_while_it_is_dear(queue, monkeypa
 
 
 @pytest.mark.parametrize("name", ["storage_get", "storage_peek", "storage_refresh_hint", "storage_move_spent", "storage_poison"])
-def test_what_is_visible_is_found_by_its_index(queue, name):
+def test_visible_messages_are_found_by_their_index(queue, name):
     put_all(queue, ["x"] * 200)
     put_all(queue, ["x"] * 2000, visibility_timeout=60 * SECOND)
     connection = connections.current()
@@ -236,7 +236,7 @@ def _pages_of_a_get(address):
     return plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
 
 
-def test_what_is_gone_is_not_walked_again_and_again(queue):
+def test_dead_index_entries_are_not_scanned_repeatedly(queue):
     """After thousands of puts, gets and deletes a get of an empty queue touches no more pages than before."""
     put(queue, "a")
     get(queue)
@@ -249,7 +249,7 @@ def test_what_is_gone_is_not_walked_again_and_again(queue):
     assert _pages_of_a_get(queue) <= before + 20
 
 
-def test_heads_and_roll_ups_do_no_harm(queue, step):
+def test_advancing_heads_and_roll_ups_change_no_result(queue, step):
     put_all(queue, [*"abc"])
     get(queue, 2)
     sweeps.advance_heads()

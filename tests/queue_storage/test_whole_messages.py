@@ -39,13 +39,13 @@ def exported_and_imported(queue):
 
 
 @pytest.mark.parametrize("operation", [got, got_later, peeked, exported_and_imported])
-def test_a_text_comes_back_as_it_was(make_queue, operation):
+def test_a_text_is_returned_unchanged(make_queue, operation):
     queue = make_queue()
     put_all(queue, TEXTS)
     assert operation(queue) == TEXTS
 
 
-def test_a_text_comes_back_from_the_poison_queue(make_queue, step):
+def test_a_text_is_returned_unchanged_from_the_poison_queue(make_queue, step):
     queue = make_queue(max_dequeue_count=1)
     put_all(queue, TEXTS)
     fail(queue, step, 2)
