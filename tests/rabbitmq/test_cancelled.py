@@ -32,7 +32,7 @@ def on_a_channel(queue, story):
     return asyncio.run(steps())
 
 
-def test_deliveries_that_were_taken_for_a_cancelled_wait_are_the_next_ones(fresh_epoch, queue):
+def test_deliveries_of_a_cancelled_wait_are_returned_next(fresh_epoch, queue):
     send(queue, *map(str, range(ROUNDS)))
 
     async def story(channel):
@@ -49,7 +49,7 @@ def test_deliveries_that_were_taken_for_a_cancelled_wait_are_the_next_ones(fresh
     assert held(queue) == [] and ledger_agrees(queue)
 
 
-def test_what_a_cancelled_get_took_goes_back_and_an_acknowledgement_is_made(fresh_epoch, queue):
+def test_a_cancelled_get_requeues_its_message_and_a_cancelled_acknowledgement_completes(fresh_epoch, queue):
     send(queue, *map(str, range(ROUNDS)))
 
     async def story(channel):
@@ -64,7 +64,7 @@ def test_what_a_cancelled_get_took_goes_back_and_an_acknowledgement_is_made(fres
     assert held(queue) == [] and ledger_agrees(queue)
 
 
-def test_a_wait_ends_at_once_when_it_is_cancelled(fresh_epoch, queue):
+def test_a_cancelled_wait_ends_immediately(fresh_epoch, queue):
     async def story(channel):
         await channels.consume.aio(channel, "q")
         task = asyncio.create_task(channels.deliveries.aio(channel, 1, max_wait_seconds=60))
@@ -84,7 +84,7 @@ def open_connections(vhost):
     return {row.id if hasattr(row, "id") else row[0] for row in query(text, vhost)}
 
 
-def test_a_connection_that_was_opened_for_nobody_is_closed(fresh_epoch, vhost):
+def test_a_connection_opened_for_a_cancelled_call_is_closed(fresh_epoch, vhost):
     async def story():
         found = await cancelled(rabbitmq.connect.aio(vhost, "tests") for _ in range(ROUNDS))
         assert open_connections(vhost) == {connection.id for connection in found}
@@ -119,7 +119,7 @@ def test_a_connection_whose_closing_is_cancelled_is_closed(fresh_epoch, queue):
     assert held(queue) == [] and ledger_agrees(queue)
 
 
-def test_a_channel_whose_closing_is_cancelled_holds_nothing(fresh_epoch, queue):
+def test_a_channel_whose_closing_is_cancelled_holds_no_messages(fresh_epoch, queue):
     send(queue, *map(str, range(10)))
 
     async def story():

@@ -22,14 +22,14 @@ def get_all(channel, queue="q"):
     return found
 
 
-def test_one_consumer_gets_all_in_order(channel, queue):
+def test_a_consumer_gets_all_messages_in_order(channel, queue):
     for body in "abcde":
         send(queue, body)
     channel.consume("q")
     assert bodies(channel.deliveries(2)) + bodies(channel.deliveries(10)) == "abcde"
 
 
-def test_tags_count_from_one_on_each_channel_for_gets_and_consumers(connection, queue):
+def test_delivery_tags_count_from_one_on_each_channel_for_gets_and_consumers(connection, queue):
     send(queue, *"abcd")
     first, second = connection.channel(), connection.channel()
     assert first.get("q").delivery_tag == 1
@@ -54,7 +54,7 @@ def test_an_unknown_tag_closes_the_channel(connection, queue, settle, tag):
     assert connection.channel().get("q").body == b"b"
 
 
-def test_multiple_means_all_up_to_the_tag_and_zero_means_all(connection, queue):
+def test_multiple_includes_all_up_to_the_tag_and_zero_means_all(connection, queue):
     send(queue, *"abcd")
     channel = connection.channel()
     channel.ack(0, multiple=True)  # there are none, and that is fine
@@ -79,7 +79,7 @@ def test_tags_of_another_channel_are_unknown(connection, queue):
         connection.channel().ack(1)
 
 
-def test_without_acknowledgements_messages_are_removed_at_once_and_prefetch_is_ignored(channel, queue):
+def test_with_no_ack_messages_are_removed_immediately_and_prefetch_is_ignored(channel, queue):
     send(queue, *"abcd")
     channel.qos(1)
     assert channel.get("q", no_ack=True).body == b"a"
@@ -108,7 +108,7 @@ def test_a_requeue_restores_the_original_position(channel, queue):
     assert bodies(get_all(channel)) == "0134"
 
 
-def test_requeueing_all_at_once_keeps_the_order(channel, queue):
+def test_requeueing_all_messages_keeps_the_order(channel, queue):
     send(queue, *"abc")
     for _ in range(3):
         channel.get("q")
@@ -140,7 +140,7 @@ def test_closing_a_channel_requeues_in_order_and_only_what_was_delivered_is_rede
     assert ledger_agrees(queue)
 
 
-def test_recover_requeues_all_of_the_channel(connection, queue):
+def test_recover_requeues_all_messages_of_the_channel(connection, queue):
     send(queue, *"ab")
     channel = connection.channel()
     assert bodies([channel.get("q"), channel.get("q")]) == "ab"
@@ -176,7 +176,7 @@ def test_a_get_returns_the_number_of_ready_messages_behind_it(channel, queue):
     assert channel.get("q") is None
 
 
-def test_an_empty_name_means_the_queue_last_declared(connection, channel):
+def test_an_empty_name_means_the_last_declared_queue(connection, channel):
     for use in ("get", "consume", "delete_queue"):
         with pytest.raises(AmqpError, match="^NOT_FOUND - no previously declared queue$"):
             getattr(connection.channel(), use)()
@@ -189,7 +189,7 @@ def test_an_empty_name_means_the_queue_last_declared(connection, channel):
     assert not is_there(address)
 
 
-def test_prefetch_applies_to_each_consumer_started_later(channel, queue):
+def test_prefetch_applies_to_each_consumer_that_starts_afterwards(channel, queue):
     send(queue, *"0123456789")
     channel.consume("q", tag="before")
     channel.cancel("before")
@@ -206,7 +206,7 @@ def test_prefetch_applies_to_each_consumer_started_later(channel, queue):
     assert [(d.consumer_tag, d.body) for d in channel.deliveries(100)] == [("b", b"1")]
 
 
-def test_global_prefetch_is_shared_and_can_change_while_it_runs(channel, queue):
+def test_global_prefetch_is_shared_and_can_change_at_any_time(channel, queue):
     send(queue, *"0123456789")
     channel.qos(3, global_=True)
     channel.consume("q", tag="a")
@@ -220,7 +220,7 @@ def test_global_prefetch_is_shared_and_can_change_while_it_runs(channel, queue):
     assert channel.outstanding == 0
 
 
-def test_both_prefetches_apply(channel, queue):
+def test_per_consumer_and_global_prefetch_both_apply(channel, queue):
     send(queue, *"0123456789")
     channel.qos(2)
     channel.qos(3, global_=True)
@@ -242,7 +242,7 @@ def test_a_get_ignores_prefetch(channel, queue):
     assert bodies(channel.deliveries(10)) == "d"  # and what was got takes no room
 
 
-def test_bad_prefetches_are_refused(connection):
+def test_bad_prefetch_counts_are_refused(connection):
     for prefetch in (-1, 65_536, True, 1.5, "1"):
         with pytest.raises(InvalidArgument, match="prefetch: .*must be a whole number"):
             connection.channel().qos(prefetch)
@@ -250,7 +250,7 @@ def test_bad_prefetches_are_refused(connection):
         connection.channel().qos(0, prefetch_size=10)
 
 
-def test_a_quorum_queue_has_no_global_prefetch(connection):
+def test_a_quorum_queue_refuses_global_prefetch(connection):
     channel = connection.channel()
     channel.declare_queue("ql", type="quorum")
     channel.qos(1, global_=True)
@@ -259,7 +259,7 @@ def test_a_quorum_queue_has_no_global_prefetch(connection):
     assert (refused.value.reply_code, refused.value.is_connection_error) == (540, True)
 
 
-def test_a_refusal_ends_the_channel_with_all_it_holds(connection, queue):
+def test_a_channel_error_closes_the_channel_and_requeues_its_messages(connection, queue):
     send(queue, "a")
     channel = connection.channel()
     channel.declare_queue("brief", auto_delete=True)
@@ -331,7 +331,7 @@ def test_the_credit_of_a_released_delivery_returns_to_its_consumer(connection, q
     assert ledger_agrees(queue)
 
 
-def test_a_late_acknowledgement_is_told_whether_or_not_the_news_came(connection, queue):
+def test_a_late_acknowledgement_is_refused_whether_or_not_the_channel_was_notified(connection, queue):
     send(queue, "a")
     channel = connection.channel()
     channel.get("q")
@@ -344,7 +344,7 @@ def test_a_late_acknowledgement_is_told_whether_or_not_the_news_came(connection,
         channel.ack(2)
 
 
-def test_what_was_handed_over_and_never_fetched_is_overdue_too(connection, queue):
+def test_deliveries_that_were_never_fetched_become_overdue(connection, queue):
     channel = connection.channel()
     channel.consume("q")
     send(queue, "a", properties=rabbitmq.Properties(expiration="0"))
@@ -357,7 +357,7 @@ def test_what_was_handed_over_and_never_fetched_is_overdue_too(connection, queue
     assert ledger_agrees(queue)
 
 
-def test_what_a_connection_was_given_in_the_moment_it_ended_comes_back(connection, queue):
+def test_messages_delivered_to_an_ended_connection_are_requeued(connection, queue):
     """A process that is stopped within a receive may go on with it when its connection has been ended by others."""
     send(queue, "a")
     ended = rabbitmq.connect(queue.namespace)
@@ -368,7 +368,7 @@ def test_what_a_connection_was_given_in_the_moment_it_ended_comes_back(connectio
 
 
 @pytest.mark.parametrize("ended", ["the connection", "the delivery"])
-def test_the_broker_dead_letters_what_its_holder_no_longer_can(connection, ended):
+def test_deliveries_ended_by_a_closed_connection_or_a_timeout_count_as_failed(connection, ended):
     """RMQ-121: a connection that ends, and a timeout, are failed deliveries like others; the history names who moved them."""
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 0}
     address = connection.channel().declare_queue("strict", arguments=arguments).address
@@ -385,7 +385,7 @@ def test_the_broker_dead_letters_what_its_holder_no_longer_can(connection, ended
     assert connection.channel().get("strict") is None and ledger_agrees(address)
 
 
-def test_a_queue_has_a_timeout_of_its_own(connection):
+def test_a_queue_can_have_its_own_acknowledgement_timeout(connection):
     channel = connection.channel()
     address = channel.declare_queue("quick", arguments={"x-consumer-timeout": 60_000}).address
     never = channel.declare_queue("never", arguments={"x-consumer-timeout": 0}).address

@@ -5,5 +5,5 @@ import pika
 from tests.differential.brokers import NAMES
 
 
-def test_properties_have_the_names_of_a_client():
+def test_properties_have_the_names_of_the_client_library():
     assert {*NAMES, "headers"} == vars(pika.BasicProperties()).keys()

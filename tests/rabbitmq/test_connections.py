@@ -42,7 +42,7 @@ def test_a_process_has_one_epoch_with_a_lease_and_a_lock(vhost):
         first.channel()
 
 
-def test_the_lease_is_renewed_and_no_renewal_brings_the_dead_back(vhost):
+def test_a_lease_is_renewed_but_never_after_its_end(vhost):
     connection = rabbit.connect(vhost)
     process = processes.current()
     query(LEASE_IS_OVER + " RETURNING epoch", process.epoch)
@@ -56,7 +56,7 @@ def test_the_lease_is_renewed_and_no_renewal_brings_the_dead_back(vhost):
     connection.close()
 
 
-def test_a_process_that_was_stopped_longer_than_its_lease_takes_a_fresh_epoch(vhost, queue):
+def test_a_process_stopped_for_longer_than_its_lease_starts_a_new_epoch(vhost, queue):
     old = rabbit.connect(vhost, "old")
     channel = old.channel()
     epoch = processes.current().epoch
@@ -71,7 +71,7 @@ def test_a_process_that_was_stopped_longer_than_its_lease_takes_a_fresh_epoch(vh
     old.close()
 
 
-def test_a_broken_session_ends_the_epoch_at_once(vhost, queue):
+def test_a_broken_session_ends_the_epoch_immediately(vhost, queue):
     connection = rabbit.connect(vhost)
     send(queue, "a")
     assert connection.channel().get("q").body == b"a"
@@ -99,7 +99,7 @@ def test_an_unknown_virtual_host_is_refused(broker_database, vhost):
     assert query("SELECT 1 FROM vitrine_connection") == []
 
 
-def test_who_may_only_send_connects_too_and_does_not_receive(vhost, queue):
+def test_an_actor_with_only_the_right_to_send_can_connect_but_not_receive(vhost, queue):
     with rabbit.connect(vhost, actor=Actor("key", "sender", Right.SEND)) as connection:
         channel = connection.channel()
         channel.publish([rabbitmq.Publication(b"a", routing_key="q")])
@@ -110,7 +110,7 @@ def test_who_may_only_send_connects_too_and_does_not_receive(vhost, queue):
         rabbit.connect(vhost, actor=Actor("key", "manager", Right.MANAGE))
 
 
-def test_closing_a_connection_requeues_all_in_original_order(vhost, queue):
+def test_closing_a_connection_requeues_its_messages_in_their_original_order(vhost, queue):
     send(queue, *"abcd")
     connection = rabbit.connect(vhost)
     first, second = connection.channel(), connection.channel()
@@ -141,7 +141,7 @@ def test_closing_a_connection_deletes_its_exclusive_queues(vhost):
         assert another.channel().get("others") is None
 
 
-def test_an_auto_delete_queue_goes_with_its_last_consumer(vhost):
+def test_an_auto_delete_queue_is_deleted_with_its_last_consumer(vhost):
     """It lives on while it never had one, and a get does not arm it."""
     with rabbit.connect(vhost) as connection, rabbit.connect(vhost) as another:
         channel = connection.channel()
@@ -184,7 +184,7 @@ def test_dead_processes_are_recovered_by_their_lock_or_their_lease(vhost, queue)
     assert ledger_agrees(queue)
 
 
-def test_an_operator_closes_a_connection_and_its_client_is_told(vhost, queue):
+def test_a_connection_closed_by_an_operator_raises_for_its_client(vhost, queue):
     send(queue, "a")
     connection = rabbit.connect(vhost)
     channel = connection.channel()
@@ -232,7 +232,7 @@ def test_use_cases_can_be_awaited(vhost, queue):
         assert [connection.channel().get("q").body] == [b"b"]
 
 
-def test_connections_that_come_and_go_side_by_side_lose_nothing(vhost, queue):
+def test_concurrent_connections_lose_no_messages(vhost, queue):
     """Threads with connections of their own take, acknowledge some, and end in every way, while others look for the dead."""
     send(queue, *map(str, range(300)))
     acknowledged, failures = [], []
@@ -289,7 +289,7 @@ def test_connections_that_come_and_go_side_by_side_lose_nothing(vhost, queue):
     assert ledger_agrees(queue)
 
 
-def test_a_forked_child_does_not_keep_its_parents_session(vhost):
+def test_a_forked_child_does_not_use_the_session_of_its_parent(vhost):
     """Else the parent's lock would outlive the parent."""
     connection = rabbit.connect(vhost)
     child = os.fork()
@@ -304,7 +304,7 @@ def test_a_forked_child_does_not_keep_its_parents_session(vhost):
     connection.close()
 
 
-def test_what_a_forgotten_connection_held_is_given_back(vhost, queue, monkeypatch):
+def test_messages_of_an_unreferenced_connection_are_requeued(vhost, queue, monkeypatch):
     monkeypatch.setattr(processes, "RENEW_SECONDS", 0.05)
     send(queue, "a")
     forgotten, kept = rabbit.connect(vhost, "forgotten"), rabbit.connect(vhost, "kept")
@@ -316,7 +316,7 @@ def test_what_a_forgotten_connection_held_is_given_back(vhost, queue, monkeypatc
     kept.close()
 
 
-def test_a_connection_that_could_not_be_ended_is_ended_later(vhost, queue, monkeypatch):
+def test_ending_a_connection_is_retried_after_a_failure(vhost, queue, monkeypatch):
     monkeypatch.setattr(processes, "RENEW_SECONDS", 0.05)
     send(queue, "a")
     connection = rabbit.connect(vhost, "cut off")

@@ -18,7 +18,7 @@ from tests.looking import ledger_agrees, somebody_waits
 from .connected import as_another_process, bodies, is_there, query, send
 
 
-def test_a_tag_is_unique_on_its_channel(connection, queue):
+def test_a_consumer_tag_is_unique_on_its_channel(connection, queue):
     channel, other = connection.channel(), connection.channel()
     given = channel.consume("q")
     assert given.startswith("amq.ctag-") and len(given) == len("amq.ctag-") + 22
@@ -31,7 +31,7 @@ def test_a_tag_is_unique_on_its_channel(connection, queue):
     assert (refused.value.reply_code, refused.value.is_connection_error) == (530, True)
 
 
-def test_who_consumes_is_known_to_all(connection, channel, queue):
+def test_consumers_are_registered_in_the_database(connection, channel, queue):
     channel.qos(7)
     channel.consume("q", tag="t", no_ack=True, arguments={"x-priority": -3, "other": "x"})
     (row,) = query("SELECT * FROM vitrine_consumer WHERE connection_id = %s", connection.id)
@@ -44,7 +44,7 @@ def test_who_consumes_is_known_to_all(connection, channel, queue):
     assert rabbitmq.declare_queue(queue, passive=True).consumers == 0
 
 
-def test_an_exclusive_consumer_is_the_only_one(connection, queue):
+def test_an_exclusive_consumer_excludes_other_consumers(connection, queue):
     text = f"^ACCESS_REFUSED - queue 'q' in vhost '{queue.namespace}' in exclusive use$"
     with as_another_process(), rabbitmq.connect(queue.namespace) as another:
         channel = connection.channel()
@@ -60,7 +60,7 @@ def test_an_exclusive_consumer_is_the_only_one(connection, queue):
 
 
 @pytest.mark.parametrize(("value", "kind"), [("5", "longstr"), (True, "bool"), (None, "void")])
-def test_a_priority_that_is_no_integer_is_refused(connection, queue, value, kind):
+def test_a_priority_that_is_not_an_integer_is_refused(connection, queue, value, kind):
     text = f"^PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '.*': \"expected integer, got {kind}\"$"
     with pytest.raises(AmqpError, match=text):
         connection.channel().consume("q", arguments={"x-priority": value})
@@ -89,7 +89,7 @@ def test_round_robin_does_not_depend_on_when_consumers_poll(channel, queue):
     assert [d.consumer_tag for d in channel.deliveries(5)] == ["c"]
 
 
-def test_who_acknowledges_takes_turns_with_who_does_not(channel, queue):
+def test_consumers_with_and_without_acknowledgement_take_turns(channel, queue):
     """RMQ-145"""
     channel.consume("q", tag="a", no_ack=True)
     channel.consume("q", tag="b")
@@ -141,7 +141,7 @@ def test_higher_priorities_are_served_first(channel, queue):
     assert channel.deliveries(5) == []
 
 
-def test_what_one_queue_refuses_costs_no_delivery_of_another(connection, channel, monkeypatch):
+def test_a_refusal_of_one_queue_loses_no_delivery_of_another(connection, channel, monkeypatch):
     one, two = (channel.declare_queue(name).address for name in ("one", "two"))
     for address in (one, two):
         send(address, "a")
@@ -167,7 +167,7 @@ def test_what_one_queue_refuses_costs_no_delivery_of_another(connection, channel
     assert [d.address for d in channel.deliveries(5)] == [two]
 
 
-def test_the_higher_priority_of_another_channel_goes_first_while_it_waits(connection, queue):
+def test_a_waiting_consumer_of_higher_priority_on_another_channel_is_served_first(connection, queue):
     low, high = connection.channel(), connection.channel()
     low.consume("q", tag="low")
     high.consume("q", tag="high", priority=1)
@@ -178,7 +178,7 @@ def test_the_higher_priority_of_another_channel_goes_first_while_it_waits(connec
     assert bodies(low.deliveries(5)) == "a"
 
 
-def test_a_single_active_consumer_gets_all_and_the_next_in_line_takes_over(connection):
+def test_a_single_active_consumer_gets_all_messages_until_the_next_takes_over(connection):
     vhost = connection.vhost
     address = connection.channel().declare_queue("sac", arguments={"x-single-active-consumer": True}).address
     with as_another_process(), rabbitmq.connect(vhost) as another:
@@ -200,7 +200,7 @@ def test_a_single_active_consumer_gets_all_and_the_next_in_line_takes_over(conne
             connection.channel().consume("sac", exclusive=True)
 
 
-def test_the_next_in_line_is_woken_when_the_active_one_goes(connection):
+def test_the_next_consumer_is_woken_when_the_single_active_consumer_ends(connection):
     address = connection.channel().declare_queue("sac", arguments={"x-single-active-consumer": True}).address
     active, next_ = connection.channel(), connection.channel()
     active.consume("sac", tag="1")
@@ -220,7 +220,7 @@ def test_the_next_in_line_is_woken_when_the_active_one_goes(connection):
     assert bodies(found) == "a"
 
 
-def test_waiting_for_deliveries_ends_with_the_first(channel, queue):
+def test_waiting_for_deliveries_ends_with_the_first_delivery(channel, queue):
     channel.consume("q")
     other = channel.connection.channel().declare_queue("other").address
     channel.consume("other")
@@ -241,7 +241,7 @@ def test_waiting_for_deliveries_ends_with_the_first(channel, queue):
     assert bodies(found) == "x" and not channel.waits
 
 
-def test_cancelling_requeues_nothing(channel, queue):
+def test_cancelling_a_consumer_requeues_no_messages(channel, queue):
     send(queue, "a", "b")
     channel.consume("q", tag="t")
     assert bodies(channel.deliveries(1)) == "a"
@@ -269,7 +269,7 @@ def test_a_deleted_queue_cancels_its_consumers_and_the_channel_stays_open(connec
     assert channel.get("q").body == b"a"
 
 
-def test_a_queue_that_somebody_declares_anew_for_himself_ends_its_consumers(connection, channel, queue):
+def test_redeclaring_a_queue_as_exclusive_cancels_the_old_consumers(connection, channel, queue):
     channel.consume("q", tag="t")
     send(queue, "before")
     assert bodies(channel.deliveries(1)) == "before"
@@ -281,7 +281,7 @@ def test_a_queue_that_somebody_declares_anew_for_himself_ends_its_consumers(conn
         assert channel.cancelled == ["t"] and channel.is_open
 
 
-def test_consuming_from_a_queue_that_is_not_there_is_refused(connection):
+def test_consuming_from_a_missing_queue_is_refused(connection):
     with pytest.raises(AmqpError, match="^NOT_FOUND - no queue 'none' in vhost") as refused:
         connection.channel().consume("none")
     assert refused.value.reply_code == 404
@@ -302,7 +302,7 @@ def test_an_auto_delete_queue_is_deleted_with_its_last_consumer(connection):
     second.ack(1)
 
 
-def test_of_two_concurrent_exclusive_consumers_one_is_refused(vhost, queue, fresh_epoch):
+def test_only_one_of_several_concurrent_exclusive_consumers_is_accepted(vhost, queue, fresh_epoch):
     """Side by side, from connections of their own: exactly one of them may."""
     opened = [rabbitmq.connect(vhost) for _ in range(4)]
     done = []
@@ -327,7 +327,7 @@ def test_of_two_concurrent_exclusive_consumers_one_is_refused(vhost, queue, fres
 # What lives for no time
 
 
-def test_what_lives_for_no_time_goes_to_a_consumer_that_has_room(channel, queue):
+def test_a_zero_ttl_message_goes_to_a_consumer_with_capacity(channel, queue):
     no_time = {"properties": rabbitmq.Properties(expiration="0")}
     channel.consume("q")
     send(queue, *"01234", **no_time)
@@ -337,7 +337,7 @@ def test_what_lives_for_no_time_goes_to_a_consumer_that_has_room(channel, queue)
     assert ledger_agrees(queue)
 
 
-def test_what_lives_for_no_time_and_finds_no_room_dies_at_once(connection):
+def test_a_zero_ttl_message_without_a_consumer_with_capacity_expires_immediately(connection):
     vhost = connection.vhost
     channel = connection.channel()
     dead = channel.declare_queue("dead").address
@@ -357,7 +357,7 @@ def test_what_lives_for_no_time_and_finds_no_room_dies_at_once(connection):
     assert ledger_agrees(EntityAddress(vhost, "now")) and ledger_agrees(dead)
 
 
-def test_a_dead_letter_may_live_for_no_time_too(connection):
+def test_a_dead_letter_with_a_zero_ttl_goes_to_a_consumer_with_capacity(connection):
     """RMQ-016, RMQ-922: it is handed to a consumer that has room, or goes on at once."""
     channel = connection.channel()
     last = channel.declare_queue("last").address
@@ -377,7 +377,7 @@ def test_a_dead_letter_may_live_for_no_time_too(connection):
     assert ledger_agrees(EntityAddress(connection.vhost, "now")) and ledger_agrees(last) and ledger_agrees(q)
 
 
-def test_what_is_handed_to_a_channel_that_closes_comes_back(connection, queue, monkeypatch):
+def test_a_zero_ttl_message_delivered_to_a_closing_channel_is_requeued(connection, queue, monkeypatch):
     channel = connection.channel()
     channel.consume("q")
     buffer = local_consumers.Consumer.buffer
@@ -393,7 +393,7 @@ def test_what_is_handed_to_a_channel_that_closes_comes_back(connection, queue, m
     assert ledger_agrees(queue)
 
 
-def test_what_lives_for_no_time_is_shared_by_all_that_have_room(connection):
+def test_zero_ttl_messages_are_shared_by_all_consumers_with_capacity(connection):
     channel, other = connection.channel(), connection.channel()
     address = channel.declare_queue("now", arguments={"x-message-ttl": 0}).address
     for each in (channel, other):
@@ -407,7 +407,7 @@ def test_what_lives_for_no_time_is_shared_by_all_that_have_room(connection):
     assert ledger_agrees(address)
 
 
-def test_only_an_active_consumer_of_this_process_takes_at_once(connection):
+def test_only_an_active_local_consumer_takes_messages_immediately(connection):
     channel = connection.channel()
     channel.declare_queue("sac", arguments={"x-single-active-consumer": True})
     entity_id = query("SELECT id FROM vitrine_entity WHERE path = 'sac' AND deleted_at IS NULL")[0].id
@@ -429,7 +429,7 @@ def test_only_an_active_consumer_of_this_process_takes_at_once(connection):
     assert eligible_consumers() == []
 
 
-def test_turns_are_taken_within_the_room_there_is():
+def test_turns_are_limited_by_the_available_capacity():
     class Fake:
         credit = 4
 

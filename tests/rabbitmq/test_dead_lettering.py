@@ -24,7 +24,7 @@ def reject(address):
 
 
 @pytest.mark.parametrize("reason", ["rejected", "expired", "maxlen", "delivery_limit"])
-def test_the_four_reasons(vhost, reason):
+def test_dead_lettering_has_four_reasons(vhost, reason):
     """RMQ-060"""
     dead = r.declare(vhost, "dead")
     arguments = {"expired": {"message_ttl": 100}, "maxlen": {"max_length": 0}, "delivery_limit": {"delivery_limit": 0}}
@@ -73,7 +73,7 @@ def test_without_a_dead_letter_exchange_a_message_is_dropped(vhost):
     assert told[0] is None and "no exchange 'gone'" in told[1] and "'amq.direct' does not route it to any queue" in told[2]
 
 
-def test_its_own_keys_or_the_one_for_dead_letters(vhost):
+def test_a_dead_letter_keeps_its_routing_keys_or_has_the_dead_letter_routing_key(vhost):
     """RMQ-062, RMQ-063, RMQ-066"""
     dead, copy = r.declare(vhost, "dead"), r.declare(vhost, "copy")
     rabbitmq.declare_exchange(vhost, "dlx", "direct")
@@ -118,7 +118,7 @@ def test_bcc_keys_route_and_are_removed(vhost):
     assert r.ledger_agrees(keyed) and r.ledger_agrees(last)
 
 
-def test_its_expiration_ends_with_it(vhost):
+def test_the_expiration_of_a_dead_letter_is_removed(vhost):
     """RMQ-064: for every reason; it does not expire again where it arrives."""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
@@ -134,7 +134,7 @@ def test_its_expiration_ends_with_it(vhost):
     assert [d.properties.expiration for d in found] == [None, None]
 
 
-def test_all_else_is_kept(vhost):
+def test_all_other_properties_of_a_dead_letter_are_kept(vhost):
     """RMQ-065"""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
@@ -154,7 +154,7 @@ def test_all_else_is_kept(vhost):
     assert not arrived.redelivered and arrived.delivery_count == 0
 
 
-def test_deaths_are_counted_and_the_newest_is_in_front(vhost):
+def test_deaths_are_counted_and_the_newest_is_first(vhost):
     """RMQ-066 to RMQ-069, RMQ-912, RMQ-913: through two queues and back, twice."""
     first, second = with_dlx(vhost, "first", key="second"), with_dlx(vhost, "second", key="first", message_ttl=100)
     r.send(first, "x")
@@ -180,7 +180,7 @@ def test_deaths_are_counted_and_the_newest_is_in_front(vhost):
     assert (headers["x-last-death-queue"], headers["x-last-death-reason"]) == ("second", "expired")
 
 
-def test_a_client_that_publishes_again_goes_on_counting(vhost):
+def test_a_republished_dead_letter_continues_its_count(vhost):
     """RMQ-070, RMQ-914; and garbage is replaced (RMQ-071)."""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
@@ -213,7 +213,7 @@ def test_a_cycle_without_rejection_is_dropped(vhost):
         assert r.present(q) == [] and events(q)[-1].kind == EventKind.DROPPED and r.ledger_agrees(q)
 
 
-def test_a_rejection_lets_it_go_round_for_ever(vhost):
+def test_a_cycle_with_a_rejection_never_ends(vhost):
     """RMQ-073"""
     q = with_dlx(vhost, key="q")
     r.send(q, "x")
@@ -249,7 +249,7 @@ def test_dead_lettering_is_atomic(vhost):
     assert r.present(q) == [] and r.present(dead) == [1] and r.ledger_agrees(q) and r.ledger_agrees(dead)
 
 
-def test_an_argument_beats_a_policy(vhost):
+def test_an_argument_overrides_a_policy(vhost):
     """RMQ-076; and a policy is enough (RMQ-211)."""
     by_argument, by_policy = r.declare(vhost, "a"), r.declare(vhost, "b")
     q, plain = with_dlx(vhost, key="a"), r.declare(vhost, "plain")
@@ -298,7 +298,7 @@ def test_a_dead_letter_may_be_routed_to_several_queues(vhost):
         assert r.read_out(target) == ["dlx", "nowhere"] and r.ledger_agrees(target)
 
 
-def test_the_target_has_its_own_rules(vhost):
+def test_the_target_queue_applies_its_own_settings(vhost):
     """RMQ-080: its time-to-live, its limit with what follows from that, its priorities."""
     last = r.declare(vhost, "last")
     short = with_dlx(vhost, "short", key="last", max_length=2, message_ttl=1000)
@@ -320,7 +320,7 @@ def test_the_target_has_its_own_rules(vhost):
         assert r.ledger_agrees(address)
 
 
-def test_a_target_that_refuses_has_it_dropped(vhost):
+def test_a_dead_letter_that_its_target_refuses_is_dropped(vhost):
     full = r.declare(vhost, "full", max_length=1, overflow="reject-publish")
     q = with_dlx(vhost, key="full")
     r.send(q, "a", "b")
@@ -345,7 +345,7 @@ def test_a_chain_of_full_queues_ends(vhost):
     assert len(dropped) == 1 and "at once" in dropped[0].details["description"]
 
 
-def test_a_ring_with_a_rejection_ends_too(vhost):
+def test_a_ring_of_full_queues_with_a_rejection_ends(vhost):
     one, two = with_dlx(vhost, "one", key="two", max_length=0), with_dlx(vhost, "two", key="one", max_length=0)
     start = with_dlx(vhost, key="one")
     r.send(start, "x")
@@ -354,7 +354,7 @@ def test_a_ring_with_a_rejection_ends_too(vhost):
     assert r.ledger_agrees(one) and r.ledger_agrees(two)
 
 
-def test_a_deleted_target_is_found_missing(vhost):
+def test_a_deleted_target_is_detected(vhost):
     """What this process remembers of the topology does not decide."""
     from broker_core.rabbitmq.topology import compiled
 
@@ -369,7 +369,7 @@ def test_a_deleted_target_is_found_missing(vhost):
     assert events(q)[-1].kind == EventKind.DROPPED and "does not route it to any queue" in events(q)[-1].details["description"]
 
 
-def test_a_large_body_is_kept(vhost):
+def test_a_large_body_is_kept_in_a_dead_letter(vhost):
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
     body = bytes(range(256)) * 4096

@@ -94,7 +94,7 @@ class Crowd:
         assert not self.failures
 
 
-def test_each_message_ends_in_one_place(vhost):
+def test_each_message_is_dead_lettered_once_under_concurrency(vhost):
     dead = declare(vhost, "dead")
     q = declare(vhost, max_length=60, dead_letter_exchange="", dead_letter_routing_key="dead")
     crowd = Crowd(vhost, q)

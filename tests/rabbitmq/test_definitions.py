@@ -64,7 +64,7 @@ def only(outcomes, result):
     return [(o.path, o.problem) for o in outcomes if o.result is result]
 
 
-def test_a_whole_servers_file_is_taken_over_object_by_object(broker_database):
+def test_a_file_of_a_whole_server_is_imported_object_by_object(broker_database):
     vhost = new_name()
     outcomes = import_definitions(json.dumps(a_file(vhost)))
     assert results(outcomes) == {
@@ -86,7 +86,7 @@ def test_a_whole_servers_file_is_taken_over_object_by_object(broker_database):
     assert rabbitmq.get_queue(EntityAddress(vhost, "orders.dead")).messages == 1
 
 
-def test_the_same_again_changes_nothing(broker_database):
+def test_importing_the_same_file_again_changes_nothing(broker_database):
     vhost = new_name()
     import_definitions(a_file(vhost))
     before = export_definitions(vhost)
@@ -122,7 +122,7 @@ def test_differing_objects_are_updated_or_kept(broker_database):
     assert namespaces.get_namespace(vhost).description == "of the shop"
 
 
-def test_what_cannot_be_is_named_by_its_path_and_keeps_nothing_else_back(broker_database):
+def test_invalid_objects_are_named_by_their_path_and_do_not_block_the_others(broker_database):
     vhost = new_name()
     bad = a_file(vhost)
     bad["policies"].append({"vhost": vhost, "name": "loop", "pattern": "(", "definition": {"message-ttl": 1}})
@@ -154,7 +154,7 @@ def test_a_time_to_live_beyond_ten_years_is_lowered_with_a_warning(broker_databa
     assert policy.definition["message-ttl"] == YEARS
 
 
-def test_one_virtual_host_goes_into_another_of_any_name(vhost):
+def test_a_virtual_host_can_be_imported_into_another(vhost):
     other = new_name()
     rabbitmq.create_vhost(other)
     import_definitions(a_file(vhost))
@@ -170,7 +170,7 @@ def test_one_virtual_host_goes_into_another_of_any_name(vhost):
     assert copied == document
 
 
-def test_of_rabbitmqs_own_and_of_exclusive_ones_nothing_is_exported(vhost):
+def test_system_and_exclusive_objects_are_not_exported(vhost):
     with rabbitmq.connect(vhost) as connection:
         connection.channel().declare_queue("mine", exclusive=True)
         rabbitmq.declare_queue(EntityAddress(vhost, "temporary"), durable=False)
@@ -192,7 +192,7 @@ def test_of_rabbitmqs_own_and_of_exclusive_ones_nothing_is_exported(vhost):
         ({"queues": [{"vhost": "/"}]}, "is missing"),
     ],
 )
-def test_what_is_no_such_file_is_one_problem(broker_database, document, problem):
+def test_an_invalid_file_is_one_problem(broker_database, document, problem):
     [outcome] = import_definitions(document)
     assert outcome.result is Result.FAILED and problem in outcome.problem
     assert "(file)" not in str(outcome)
@@ -212,19 +212,19 @@ def test_what_is_no_such_file_is_one_problem(broker_database, document, problem)
          "policies[0].definition.max-length", "is not a valid maximum length"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_stored_keeps_nothing_else_back(vhost, section, item, path, problem):
+def test_an_object_that_cannot_be_stored_does_not_block_the_others(vhost, section, item, path, problem):
     text = f'{{"{section}": [{item}], "exchanges": [{{"name": "x", "type": "direct"}}]}}'
     failed, created = sorted(import_definitions(text, vhost), key=lambda outcome: outcome.result, reverse=True)
     assert (failed.result, failed.path, created.result) == (Result.FAILED, path, Result.CREATED)
     assert problem in failed.problem
 
 
-def test_unknown_members_are_told(broker_database):
+def test_unknown_members_are_reported_as_ignored(broker_database):
     [outcome] = import_definitions({"shovels": []})
     assert (outcome.path, outcome.result) == ("shovels", Result.IGNORED)
 
 
-def test_a_whole_server_does_not_fit_into_one_virtual_host(vhost):
+def test_a_file_of_a_whole_server_is_refused_for_one_virtual_host(vhost):
     with pytest.raises(InvalidArgument, match="the file is of a whole server"):
         import_definitions(a_file(vhost), vhost)
     with pytest.raises(EntityNotFound):
@@ -233,7 +233,7 @@ def test_a_whole_server_does_not_fit_into_one_virtual_host(vhost):
         export_definitions("nowhere")
 
 
-def test_importing_needs_a_right(vhost):
+def test_importing_requires_the_right_to_manage(vhost):
     with pytest.raises(NotAuthorized):
         import_definitions({}, vhost, actor=Actor("user", "eve", Right.OPERATE | Right.BROWSE))
     with pytest.raises(NotAuthorized):
@@ -245,7 +245,7 @@ def test_names_that_differ_by_case_alone_are_refused(vhost):
     assert outcome.result is Result.FAILED and "already exists; names are case-insensitive" in outcome.problem
 
 
-def test_the_commands_write_a_file_and_read_it(vhost, tmp_path, capsys):
+def test_the_commands_export_and_import_a_file(vhost, tmp_path, capsys):
     import_definitions(a_file(vhost))
     call_command("export_definitions", vhost=vhost)
     file = tmp_path / "definitions.json"
@@ -291,7 +291,7 @@ SECTIONS = st.sampled_from(
 
 @settings(max_examples=150)
 @given(document=JSON | st.dictionaries(SECTIONS, ITEMS | JSON, max_size=3))
-def test_no_file_breaks_an_import(vhost, document):
+def test_any_file_is_imported_or_refused(vhost, document):
     for outcome in import_definitions(document, vhost):
         assert outcome.problem or outcome.result in (Result.CREATED, Result.UPDATED, Result.UNCHANGED)
         assert str(outcome)
@@ -311,7 +311,7 @@ BINDINGS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(
 
 @settings(max_examples=20)
 @given(queues=QUEUES, exchanges=EXCHANGES, policies=POLICIES, bindings=BINDINGS)
-def test_what_is_exported_and_imported_is_exported_again(broker_database, queues, exchanges, policies, bindings):
+def test_an_export_equals_the_export_of_its_import(broker_database, queues, exchanges, policies, bindings):
     vhost, other = new_name(), new_name()
     rabbitmq.create_vhost(vhost)
     for name, (arguments, auto_delete, type) in queues.items():

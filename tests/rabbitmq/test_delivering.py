@@ -17,7 +17,7 @@ from tests.looking import events
 from . import rabbits as r
 
 
-def test_first_in_first_out(vhost):
+def test_messages_are_delivered_first_in_first_out(vhost):
     q = r.declare(vhost)
     r.send(q, 1, 2, 3)
     assert r.texts(r.take(q, 2)) == ["1", "2"]
@@ -25,7 +25,7 @@ def test_first_in_first_out(vhost):
     assert r.get(q) is None and r.take(q, 5) == []
 
 
-def test_a_get_says_what_is_left(vhost):
+def test_a_get_returns_the_number_of_remaining_messages(vhost):
     q = r.declare(vhost)
     r.send(q, 1, 2, 3)
     first = r.get(q)
@@ -33,7 +33,7 @@ def test_a_get_says_what_is_left(vhost):
     assert rabbitmq.get(q, no_ack=True).message_count == 1
 
 
-def test_what_is_acknowledged_is_gone_once(vhost):
+def test_an_acknowledged_message_is_removed_once(vhost):
     q = r.declare(vhost)
     r.send(q, 1, 2)
     first, second = r.take(q, 2)
@@ -45,7 +45,7 @@ def test_what_is_acknowledged_is_gone_once(vhost):
     assert [e.kind for e in events(q, 2)] == [EventKind.SENT, EventKind.RECEIVED, EventKind.COMPLETED]
 
 
-def test_acknowledging_in_a_queue_that_is_gone_is_no_error(vhost):
+def test_acknowledging_in_a_deleted_queue_is_not_an_error(vhost):
     """RMQ-044"""
     q = r.declare(vhost)
     r.send(q, 1)
@@ -59,7 +59,7 @@ def test_acknowledging_in_a_queue_that_is_gone_is_no_error(vhost):
     assert r.read_out(q) == ["2"]
 
 
-def test_without_acknowledgement_it_is_removed_when_sent(vhost):
+def test_with_no_ack_a_message_is_removed_on_delivery(vhost):
     q = r.declare(vhost)
     r.send(q, 1, 2)
     found = rabbitmq.take(q, 5, no_ack=True)
@@ -80,14 +80,14 @@ def test_a_requeue_restores_the_position(vhost):
     assert r.present(q) == [two.number]
 
 
-def test_all_requeued_keep_their_order(vhost):
+def test_requeued_messages_keep_their_order(vhost):
     q = r.declare(vhost)
     r.send(q, 0, 1, 2)
     rabbitmq.requeue(q, r.tokens(*reversed(r.take(q, 3))))
     assert r.read_out(q) == ["0", "1", "2"]
 
 
-def test_redelivered_is_told_after_any_requeue(vhost):
+def test_a_message_is_marked_as_redelivered_after_any_requeue(vhost):
     q = r.declare(vhost)
     r.send(q, 1, 2)
     first = r.get(q)
@@ -97,7 +97,7 @@ def test_redelivered_is_told_after_any_requeue(vhost):
     assert [d.delivery_count for d in again] == [0, 0]
 
 
-def test_what_a_connection_holds_comes_back_in_order(vhost):
+def test_messages_of_an_ended_connection_are_requeued_in_order(vhost):
     """RMQ-123"""
     q, other = r.declare(vhost), r.declare(vhost, "other")
     r.send(q, 0, 1, 2, 3)
@@ -113,7 +113,7 @@ def test_what_a_connection_holds_comes_back_in_order(vhost):
     assert [e.kind for e in events(q, 1)][:3] == [EventKind.SENT, EventKind.RECEIVED, EventKind.LOCK_LOST]
 
 
-def test_releasing_finds_what_is_held_among_many(vhost):
+def test_releasing_finds_held_messages_among_many(vhost):
     q = r.declare(vhost)
     rabbitmq.publish(vhost, [rabbitmq.Publication(b"x", routing_key="q")] * 700)
     r.take(q, 3)
@@ -137,7 +137,7 @@ def test_only_a_quorum_queue_reports_the_delivery_count(vhost):
         assert counts == ([0, 1, 2] if q.path == "quorum" else [None] * 3)
 
 
-def test_a_consumer_is_told_the_count_once_there_is_one(vhost):
+def test_a_consumer_gets_the_delivery_count_from_the_first_return_on(vhost):
     """RMQ-120"""
     q = r.declare(vhost, type="quorum")
     r.send(q, 1)
@@ -164,7 +164,7 @@ def test_a_delivery_limit_of_n_allows_n_plus_one_deliveries(vhost):
     assert "x-delivery-count" not in dead.properties.headers  # RMQ-065
 
 
-def test_without_a_dead_letter_exchange_the_limit_drops(vhost):
+def test_without_a_dead_letter_exchange_the_delivery_limit_drops(vhost):
     q = r.declare(vhost, type="quorum", delivery_limit=0)
     r.send(q, 1)
     report = rabbitmq.requeue(q, r.tokens(r.get(q)))
@@ -172,7 +172,7 @@ def test_without_a_dead_letter_exchange_the_limit_drops(vhost):
     assert r.present(q) == [] and events(q, 1)[-1].kind == EventKind.DROPPED and events(q, 1)[-1].reason == "delivery_limit"
 
 
-def test_a_quorum_queue_allows_twenty_returns_unless_told_otherwise(vhost):
+def test_a_quorum_queue_allows_twenty_returns_by_default(vhost):
     """RMQ-910: none for classic ones; -1 means none."""
     limits = {"classic": None, "quorum": 20, "unlimited": None}
     for name, most in limits.items():
@@ -210,7 +210,7 @@ def test_rejecting_without_a_dead_letter_exchange_drops(vhost):
     assert (last.kind, last.reason, last.details) == (EventKind.DROPPED, "rejected", None)
 
 
-def test_a_purge_leaves_what_is_unacknowledged(vhost):
+def test_a_purge_keeps_unacknowledged_messages(vhost):
     """RMQ-028: and nothing is dead-lettered."""
     target = r.declare(vhost, "dead")
     q = r.declare(vhost, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -223,7 +223,7 @@ def test_a_purge_leaves_what_is_unacknowledged(vhost):
     assert rabbitmq.purge_queue(q) == 2 and rabbitmq.purge_queue(q) == 0
 
 
-def test_priorities(vhost):
+def test_higher_priorities_are_delivered_first(vhost):
     """RMQ-160: above the most is the most, none is 0, first in first out within a level; the property stays as it is."""
     q = r.declare(vhost, max_priority=5)
     for priority in (None, 1, 9, 5, 0, 3):
@@ -249,7 +249,7 @@ def test_priorities_cannot_be_set_by_a_policy(vhost):
         r.policy(vhost, max_priority=5)
 
 
-def test_what_is_not_there_is_not_found(vhost):
+def test_a_missing_queue_is_not_found(vhost):
     gone = EntityAddress(vhost, "gone")
     for call in (lambda: r.get(gone), lambda: r.take(gone), lambda: rabbitmq.purge_queue(gone)):
         with pytest.raises(AmqpError, match=f"NOT_FOUND - no queue 'gone' in vhost '{vhost}'"):
@@ -283,12 +283,12 @@ def test_an_exclusive_queue_is_delivered_to_its_connection_alone(vhost):
         assert r.text(rabbitmq.get(q, owner_id=connection.id)) == "1"
 
 
-def test_who_acknowledges_must_be_somebody(vhost):
+def test_a_delivery_with_acknowledgement_requires_an_owner(vhost):
     with pytest.raises(InvalidArgument, match="^owner_id"):
         rabbitmq.take(r.declare(vhost), 1)
 
 
-def test_the_actor_is_told_in_events(vhost):
+def test_events_name_the_actor(vhost):
     q = r.declare(vhost)
     r.send(q, 1)
     delivery = rabbitmq.get(q, owner_id=r.OWNER, holder="a client")
@@ -327,7 +327,7 @@ def test_two_consumers_never_get_the_same_message(vhost):
     assert r.ledger_agrees(q)
 
 
-def test_effects_of_a_policy_are_known_at_once(vhost):
+def test_effects_of_a_policy_apply_immediately(vhost):
     """What a process remembers of the topology never decides about a limit."""
     q = r.declare(vhost)
     r.send(q, 1, 2, 3)
@@ -336,7 +336,7 @@ def test_effects_of_a_policy_are_known_at_once(vhost):
     assert r.read_out(q) == ["3", "4"]
 
 
-def test_what_is_held_counts_once_in_a_queues_size(vhost):
+def test_held_messages_count_once_in_the_size_of_a_queue(vhost):
     q = r.declare(vhost)
     r.send(q, 12, 345)
     r.take(q, 1)

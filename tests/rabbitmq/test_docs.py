@@ -7,7 +7,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "rabbitmq.md"
 
 
-def test_the_examples_do_what_the_page_says(broker_database, capsys):
+def test_the_examples_of_the_page_run(broker_database, capsys):
     text, world = DOCS.read_text(), {}
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 8

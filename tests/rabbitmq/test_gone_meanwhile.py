@@ -39,7 +39,7 @@ def while_deleting(target, act, delete=rabbitmq.delete_queue):
     return found[0]
 
 
-def test_a_publish_goes_to_the_queues_that_are_left(vhost, two):
+def test_a_publish_goes_to_the_remaining_queues(vhost, two):
     """RMQ-364"""
     first, other = two
     (published,) = while_deleting(other, lambda: rabbitmq.publish(vhost, [Publication(b"m", "fan")]))
@@ -47,7 +47,7 @@ def test_a_publish_goes_to_the_queues_that_are_left(vhost, two):
     assert present(first) == [1]
 
 
-def test_a_publish_with_a_limit_goes_to_the_queues_that_are_left(vhost, two):
+def test_a_publish_to_limited_queues_goes_to_the_remaining_queues(vhost, two):
     first, other = two
     limited = declare(vhost, "limited", max_length=1)
     rabbitmq.bind_queue(vhost, "limited", "fan")
@@ -56,7 +56,7 @@ def test_a_publish_with_a_limit_goes_to_the_queues_that_are_left(vhost, two):
     assert present(first) == present(limited) == [1]
 
 
-def test_a_dead_letter_is_routed_anew(vhost, two):
+def test_a_dead_letter_is_routed_to_the_remaining_queues(vhost, two):
     """RMQ-079: its event tells where it went, or why nowhere."""
     first, other = two
     q = declare(vhost, "q", dead_letter_exchange="fan")
@@ -68,7 +68,7 @@ def test_a_dead_letter_is_routed_anew(vhost, two):
     assert present(first) == [1]
 
 
-def test_a_dead_letter_whose_only_queue_is_gone_says_so(vhost, two):
+def test_a_dead_letter_whose_only_queue_was_deleted_is_dropped_with_a_reason(vhost, two):
     first, other = two
     rabbitmq.delete_queue(first)
     q = declare(vhost, "q", dead_letter_exchange="fan")
@@ -79,7 +79,7 @@ def test_a_dead_letter_whose_only_queue_is_gone_says_so(vhost, two):
     assert last.kind == EventKind.DROPPED and "does not route it to any queue" in last.details["description"]
 
 
-def test_nobody_connects_to_a_virtual_host_that_goes(vhost):
+def test_connecting_to_a_virtual_host_being_deleted_is_refused(vhost):
     """RMQ-396: a connection to what is no more could not even be closed."""
     send(declare(vhost, "q"), "a")  # its history keeps the row
 
@@ -94,7 +94,7 @@ def test_nobody_connects_to_a_virtual_host_that_goes(vhost):
     assert rabbitmq.recover_dead() == {}
 
 
-def test_a_connection_closes_while_its_virtual_host_goes(vhost):
+def test_a_connection_closes_while_its_virtual_host_is_being_deleted(vhost):
     """RMQ-396: whoever ends it, too, is not told of a virtual host that was not found."""
     connection = rabbitmq.connect(vhost)
     while_deleting(vhost, connection.close, delete=rabbitmq.delete_vhost)

@@ -15,7 +15,7 @@ from tests.looking import events
 from . import rabbits as r
 
 
-def test_ready_messages_count(vhost):
+def test_ready_messages_count_towards_the_length_limit(vhost):
     """RMQ-090: what is unacknowledged takes no room."""
     q = r.declare(vhost, max_length=2)
     r.send(q, 1, 2)
@@ -26,7 +26,7 @@ def test_ready_messages_count(vhost):
     assert r.present(q) == [1, 2, 4, 5] and r.ledger_agrees(q)
 
 
-def test_bytes_of_ready_bodies_count(vhost):
+def test_ready_bodies_count_towards_the_byte_limit(vhost):
     """RMQ-090: properties do not; the limit that is reached first applies."""
     q = r.declare(vhost, max_length=3, max_length_bytes=10)
     r.send(q, "aaaa", "bbbb", headers={"not": "counted" * 10})
@@ -37,7 +37,7 @@ def test_bytes_of_ready_bodies_count(vhost):
     assert r.present(q) == [3, 4, 5] and r.ledger_agrees(q)
 
 
-def test_the_oldest_messages_are_dropped(vhost):
+def test_a_full_queue_drops_its_oldest_messages(vhost):
     """RMQ-091"""
     dead = r.declare(vhost, "dead")
     q = r.declare(vhost, max_length=3, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -60,7 +60,7 @@ def test_a_message_larger_than_the_limit_is_dropped_itself(vhost):
     assert [e.kind for e in events(nothing)] == [EventKind.SENT, EventKind.DROPPED]
 
 
-def test_reject_publish_refuses(vhost):
+def test_reject_publish_refuses_messages_over_the_length_limit(vhost):
     """RMQ-093: exactly, in a batch too; nothing is dead-lettered."""
     dead = r.declare(vhost, "dead")
     q = r.declare(vhost, max_length=2, overflow="reject-publish", dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -72,13 +72,13 @@ def test_reject_publish_refuses(vhost):
     assert r.present(q) == [1, 2, 3] and r.present(dead) == [] and r.ledger_agrees(q)
 
 
-def test_reject_publish_by_bytes(vhost):
+def test_reject_publish_refuses_messages_over_the_byte_limit(vhost):
     q = r.declare(vhost, max_length_bytes=5, overflow="reject-publish")
     assert [p.refused for p in r.send(q, "aaa", "bbb", "cc", "d")] == [False, True, False, True]
     assert r.read_out(q) == ["aaa", "cc"]
 
 
-def test_what_has_expired_at_the_head_makes_room(vhost):
+def test_expired_messages_at_the_head_make_room(vhost):
     """It would have been gone by then (RMQ-012)."""
     q = r.declare(vhost, max_length=1, overflow="reject-publish", message_ttl=100)
     r.send(q, 1)
@@ -87,7 +87,7 @@ def test_what_has_expired_at_the_head_makes_room(vhost):
     assert r.present(q) == [2]
 
 
-def test_reject_publish_dlx_dead_letters_what_it_refuses(vhost):
+def test_reject_publish_dlx_dead_letters_refused_messages(vhost):
     """RMQ-094"""
     dead = r.declare(vhost, "dead")
     q = r.declare(vhost, max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -100,7 +100,7 @@ def test_reject_publish_dlx_dead_letters_what_it_refuses(vhost):
     assert r.ledger_agrees(dead)
 
 
-def test_what_is_refused_counts_where_it_is_dead_lettered(vhost):
+def test_refused_messages_count_in_their_dead_letter_target(vhost):
     """RMQ-094, RMQ-091: there it may be too much, and goes on."""
     last = r.declare(vhost, "last")
     dead = r.declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
@@ -131,7 +131,7 @@ def test_the_limit_is_checked_again_on_requeue(vhost):
     assert r.ledger_agrees(q)
 
 
-def test_a_lower_limit_trims_at_once(vhost):
+def test_a_lower_limit_trims_immediately(vhost):
     """RMQ-097, RMQ-208"""
     q = r.declare(vhost)
     r.send(q, *range(10))
@@ -142,7 +142,7 @@ def test_a_lower_limit_trims_at_once(vhost):
     assert r.count(q) == 2 and r.ledger_agrees(q)
 
 
-def test_a_limit_far_below_what_is_there(vhost):
+def test_a_limit_far_below_the_length_trims_in_batches(vhost):
     q = r.declare(vhost)
     rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")] * 1300)
     held = r.take(q, 3)
@@ -167,7 +167,7 @@ def test_in_a_priority_queue_the_highest_priority_is_dropped_first(vhost):
 
 
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_publishers_and_consumers_keep_the_limit(vhost, overflow):
+def test_the_limit_holds_with_concurrent_publishers_and_consumers(vhost, overflow):
     """However many at once: at no time are more ready than the limit, and none is lost but by it."""
     most = 7
     taken_at_once = 2
@@ -220,7 +220,7 @@ def test_publishers_and_consumers_keep_the_limit(vhost, overflow):
     assert accepted == len(r.present(q)) + kinds.count(EventKind.COMPLETED) + kinds.count(EventKind.DROPPED)
 
 
-def test_a_trimmer_and_a_dead_letter_target_meet_crosswise(vhost):
+def test_queues_that_dead_letter_to_each_other_do_not_deadlock(vhost):
     """Each of two queues dead-letters to the other: whoever gives way tries again."""
     a = r.declare(vhost, "a", max_length=2, dead_letter_exchange="", dead_letter_routing_key="b")
     b = r.declare(vhost, "b", max_length=2, dead_letter_exchange="", dead_letter_routing_key="a")
@@ -247,7 +247,7 @@ def test_a_trimmer_and_a_dead_letter_target_meet_crosswise(vhost):
 
 @pytest.mark.parametrize("no_ack", [False, True])
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_what_consumers_have_room_for_is_not_too_much(vhost, overflow, no_ack):
+def test_messages_for_consumers_with_capacity_do_not_exceed_the_limit(vhost, overflow, no_ack):
     """RMQ-090: it is theirs before the queue counts; so a consumer without a limit misses nothing, however fast one publishes."""
     q = r.declare(vhost, max_length=1, overflow=overflow)
     with rabbitmq.connect(vhost) as connection:
@@ -258,7 +258,7 @@ def test_what_consumers_have_room_for_is_not_too_much(vhost, overflow, no_ack):
     assert r.ledger_agrees(q)
 
 
-def test_what_they_have_no_room_for_is(vhost):
+def test_messages_beyond_the_capacity_of_consumers_exceed_the_limit(vhost):
     """With a prefetch of 2: two are the consumer's, one waits, the others go."""
     q = r.declare(vhost, max_length=1)
     with rabbitmq.connect(vhost) as connection:
@@ -272,7 +272,7 @@ def test_what_they_have_no_room_for_is(vhost):
 
 @pytest.mark.parametrize("no_ack", [False, True])
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_dead_letters_that_consumers_have_room_for_are_not_too_much(vhost, overflow, no_ack):
+def test_dead_letters_for_consumers_with_capacity_do_not_exceed_the_limit(vhost, overflow, no_ack):
     """RMQ-090: theirs before the queue counts, as what is published is; here rejected one by one."""
     dead = r.declare(vhost, "dead", max_length=1, overflow=overflow)
     q = r.declare(vhost, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -286,7 +286,7 @@ def test_dead_letters_that_consumers_have_room_for_are_not_too_much(vhost, overf
         assert r.ledger_agrees(dead) and r.ledger_agrees(q)
 
 
-def test_dead_letters_that_they_have_no_room_for_are(vhost):
+def test_dead_letters_beyond_the_capacity_of_consumers_exceed_the_limit(vhost):
     """Six expire at once: two are the consumer's, one waits, the others go on to a queue that waits for nobody."""
     last = r.declare(vhost, "last")
     dead = r.declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
@@ -303,7 +303,7 @@ def test_dead_letters_that_they_have_no_room_for_are(vhost):
         assert r.present(dead) == [1, 2, 6] and r.ledger_agrees(dead)
 
 
-def test_what_too_much_in_one_queue_pushes_into_another_is_its_consumers(vhost):
+def test_dead_letters_of_a_full_queue_go_to_consumers_of_the_target(vhost):
     last = r.declare(vhost, "last", max_length=1)
     q = r.declare(vhost, max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
     with rabbitmq.connect(vhost) as connection:
@@ -316,7 +316,7 @@ def test_what_too_much_in_one_queue_pushes_into_another_is_its_consumers(vhost):
 
 @pytest.mark.parametrize("of_all", [False, True])
 @pytest.mark.parametrize("arguments", [{"max_length": 9}, {"max_length": 9, "overflow": "reject-publish"}, {"message_ttl": 0}])
-def test_prefetch_holds_where_dead_letters_come_twice_in_one_transaction(vhost, arguments, of_all):
+def test_prefetch_is_respected_by_dead_letters_from_two_queues_in_one_transaction(vhost, arguments, of_all):
     """RMQ-140: two short queues get each publication, and push the one before to the same queue."""
     dead = r.declare(vhost, "dead", **arguments)
     for name in ("s1", "s2"):
@@ -333,7 +333,7 @@ def test_prefetch_holds_where_dead_letters_come_twice_in_one_transaction(vhost, 
         assert r.ledger_agrees(dead)
 
 
-def test_prefetch_of_a_channel_holds_where_one_publication_comes_to_two_queues(vhost):
+def test_channel_prefetch_is_respected_by_a_publication_to_two_queues(vhost):
     """RMQ-141"""
     queues = [r.declare(vhost, name, max_length=9) for name in ("a", "b")]
     with rabbitmq.connect(vhost) as connection:
@@ -348,7 +348,7 @@ def test_prefetch_of_a_channel_holds_where_one_publication_comes_to_two_queues(v
         assert channel.credit == 1 and len(channel.deliveries(9)) == 1
 
 
-def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch):
+def test_a_failed_transaction_uses_no_prefetch_capacity(vhost, monkeypatch):
     q = r.declare(vhost, max_length=9)
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
@@ -364,7 +364,7 @@ def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch
 
 
 @pytest.mark.parametrize("arguments", [{"max_length": 9}, {"message_ttl": 0}])
-def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, transactional_db, arguments):
+def test_deliveries_of_a_callers_transaction_arrive_after_its_commit(vhost, transactional_db, arguments):
     """Nobody gets what may yet be rolled back."""
     q = r.declare(vhost, **arguments)
     with rabbitmq.connect(vhost) as connection:
@@ -395,7 +395,7 @@ def _all_of(channel):
     return found
 
 
-def test_connections_that_end_meanwhile_get_nothing(vhost):
+def test_connections_that_end_concurrently_get_no_messages(vhost):
     """Publishers hold a counter and want a connection, who ends one holds it and wants the counter: neither waits for long."""
     q = r.declare(vhost, max_length=3)
     failures, done = [], threading.Event()

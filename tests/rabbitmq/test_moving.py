@@ -73,7 +73,7 @@ def test_each_message_returns_to_the_queue_that_dead_lettered_it(dead, orders, b
     assert r.texts(r.take(orders, 5)) == ["o1", "o2"] and r.texts(r.take(bills, 5)) == ["b1"]
 
 
-def test_it_goes_to_the_last_place_or_to_the_first(vhost, dead, orders):
+def test_a_message_moves_back_to_its_last_or_first_queue(vhost, dead, orders):
     """RMQ-390: rejected in orders, expired in the queue for retries."""
     retry = with_dlx(vhost, "retry", message_ttl=100)
     slow = with_dlx(vhost, "slow", key="retry")
@@ -86,7 +86,7 @@ def test_it_goes_to_the_last_place_or_to_the_first(vhost, dead, orders):
         assert r.read_out(EntityAddress(vhost, arrived)) == ["x"]
 
 
-def test_it_comes_back_as_it_was_published_there(vhost, dead):
+def test_a_message_moved_back_has_its_original_exchange_and_key(vhost, dead):
     """RMQ-390: to that queue alone, with the exchange and the key by which it had come; so its next death goes the same way."""
     rabbitmq.declare_exchange(vhost, "events", "topic")
     rabbitmq.declare_exchange(vhost, "graves", "topic")
@@ -103,7 +103,7 @@ def test_it_comes_back_as_it_was_published_there(vhost, dead):
     assert (r.text(back), back.exchange, back.routing_key) == ("x", "events", "order.new")
 
 
-def test_blind_keys_go_back_with_it_and_end_where_it_is_published_again(vhost, dead):
+def test_blind_keys_are_kept_by_a_move_back_and_end_with_a_new_publication(vhost, dead):
     """RMQ-395: the next death of one that came back goes by all its keys."""
     rabbitmq.declare_exchange(vhost, "graves", "direct")
     blind, other = r.declare(vhost, "blind"), r.declare(vhost, "other", dead_letter_exchange="graves")
@@ -120,7 +120,7 @@ def test_blind_keys_go_back_with_it_and_end_where_it_is_published_again(vhost, d
     assert r.count(dead) == 1 and r.read_out(blind) == []
 
 
-def test_all_is_kept_but_the_deaths(vhost, dead, orders):
+def test_a_move_keeps_all_properties_except_the_deaths(vhost, dead, orders):
     """RMQ-391: properties and headers stay; x-death has another name, so that consumers that count deaths begin anew."""
     given: dict[str, Any] = {"content_type": "a", "delivery_mode": 2, "priority": 7, "message_id": "e", "app_id": "h"}
     properties = Properties(**given, headers={"mine": [1, "x"]}, expiration="60000")
@@ -153,7 +153,7 @@ def test_a_moved_message_is_not_dropped_as_a_cycle(vhost, orders):
     assert {(d["queue"], plain(d["count"])) for d in held.properties.headers[BEFORE_MOVE]} == {("q", 3), ("slow-dead", 3)}
 
 
-def test_after_another_move_it_still_knows_where_it_died(vhost, dead, orders):
+def test_a_message_moved_twice_keeps_its_origin(vhost, dead, orders):
     """RMQ-391: sorted out into another queue first, then moved back."""
     sorting = r.declare(vhost, "sorting")
     r.send(orders, "x")
@@ -163,7 +163,7 @@ def test_after_another_move_it_still_knows_where_it_died(vhost, dead, orders):
     assert r.read_out(orders) == ["x"]
 
 
-def test_to_a_queue_that_is_named(vhost, dead, orders):
+def test_messages_can_be_moved_to_a_named_queue(vhost, dead, orders):
     """RMQ-390: whatever it is, dead letter or not."""
     other = r.declare(vhost, "other", message_ttl=5000)
     r.send(orders, "died")
@@ -176,7 +176,7 @@ def test_to_a_queue_that_is_named(vhost, dead, orders):
     assert agree(dead, other)
 
 
-def test_to_an_exchange_as_published_again(vhost, dead, orders):
+def test_messages_can_be_moved_to_an_exchange(vhost, dead, orders):
     """RMQ-390: to each queue that it leads to, with a key given or the message's own."""
     rabbitmq.declare_exchange(vhost, "fan", "fanout")
     rabbitmq.declare_exchange(vhost, "by key", "direct")
@@ -192,7 +192,7 @@ def test_to_an_exchange_as_published_again(vhost, dead, orders):
     assert agree(dead, one, two)
 
 
-def test_through_an_exchange_back_into_the_same_queue(vhost, dead):
+def test_messages_can_be_moved_through_an_exchange_into_the_same_queue(vhost, dead):
     """Each goes round once: what arrives meanwhile is not moved again."""
     rabbitmq.declare_exchange(vhost, "fan", "fanout")
     rabbitmq.bind_queue(vhost, "dead", "fan")
@@ -204,7 +204,7 @@ def test_through_an_exchange_back_into_the_same_queue(vhost, dead):
 # What stays, and why
 
 
-def test_chosen_ones_go_and_the_others_stay(dead, orders):
+def test_only_the_selected_messages_are_moved(dead, orders):
     r.send(orders, *"abcd")
     reject(orders)
     moved = rabbitmq.move(dead, BACK, [3, 1, 3, 99])
@@ -213,7 +213,7 @@ def test_chosen_ones_go_and_the_others_stay(dead, orders):
     assert r.texts(r.take(orders, 5)) == ["a", "c"]
 
 
-def test_nothing_newer_goes_than_what_was_previewed(dead, orders):
+def test_messages_newer_than_the_preview_are_not_moved(dead, orders):
     r.send(orders, *"ab")
     reject(orders)
     would = rabbitmq.preview_move(dead, BACK)
@@ -282,14 +282,14 @@ def test_messages_that_cannot_be_moved_stay_and_are_reported(vhost, dead, orders
     assert not [event for event in events(address) if event.kind == EventKind.MOVED and event.sequence_number in before]
 
 
-def test_where_an_exchange_leads_nowhere_they_stay(vhost, dead):
+def test_messages_without_a_route_stay(vhost, dead):
     """RMQ-392"""
     r.send(dead, "x")
     assert rabbitmq.move(dead, ToExchange("amq.topic", "nobody")).left == {Left(Why.NO_ROUTE): 1}
     assert r.present(dead) == [1] and r.ledger_agrees(dead)
 
 
-def test_a_queue_with_room_for_some_takes_those(vhost, dead):
+def test_a_queue_with_limited_room_takes_as_many_as_fit(vhost, dead):
     """RMQ-392, RMQ-093: a refusal is no loss, whatever else the queue does with what it refuses (RMQ-094)."""
     for overflow in ("reject-publish", "reject-publish-dlx"):
         name = f"small {overflow}"
@@ -305,7 +305,7 @@ def test_a_queue_with_room_for_some_takes_those(vhost, dead):
         r.read_out(dead)
 
 
-def test_it_goes_to_all_queues_of_an_exchange_or_to_none(vhost, dead):
+def test_a_message_moves_to_all_queues_of_an_exchange_or_stays(vhost, dead):
     """RMQ-392: one of them refuses, so no copy is lost."""
     rabbitmq.declare_exchange(vhost, "fan", "fanout")
     full, free = r.declare(vhost, "full", max_length=1, overflow="reject-publish"), r.declare(vhost, "free")
@@ -317,7 +317,7 @@ def test_it_goes_to_all_queues_of_an_exchange_or_to_none(vhost, dead):
     assert r.present(dead) == [1] and r.present(free) == [] and agree(dead, full, free)
 
 
-def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders, connection):
+def test_an_invalid_move_is_refused_and_moves_nothing(vhost, dead, orders, connection):
     r.send(orders, "x")
     reject(orders)
     connection.channel().declare_queue("mine", exclusive=True)
@@ -344,7 +344,7 @@ def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders,
 # As a publish
 
 
-def test_the_target_gives_them_its_life_and_its_priorities(vhost):
+def test_moved_messages_have_the_time_to_live_and_priorities_of_the_target(vhost):
     """RMQ-391, RMQ-080, RMQ-160"""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost, "q", max_priority=5, message_ttl=1000)
@@ -362,7 +362,7 @@ def test_the_target_gives_them_its_life_and_its_priorities(vhost):
     assert r.take(q, 5) == []
 
 
-def test_a_queue_that_drops_its_head_drops_it_as_for_a_publish(vhost):
+def test_a_target_that_drops_its_head_drops_it_as_for_a_publish(vhost):
     """RMQ-091: what is pushed out is dead-lettered, so here it comes back behind."""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost, "q", max_length=2)
@@ -376,7 +376,7 @@ def test_a_queue_that_drops_its_head_drops_it_as_for_a_publish(vhost):
     ]
 
 
-def test_a_queue_in_which_nothing_waits_has_them_expire_at_once(vhost, dead):
+def test_messages_moved_to_a_zero_ttl_queue_expire_immediately(vhost, dead):
     """RMQ-016"""
     later = r.declare(vhost, "later")
     at_once = with_dlx(vhost, "at once", key="later", message_ttl=0)
@@ -386,7 +386,7 @@ def test_a_queue_in_which_nothing_waits_has_them_expire_at_once(vhost, dead):
     assert [r.deaths(d)[0].reason for d in r.take(later, 5)] == ["expired"]
 
 
-def test_who_waits_there_is_woken(vhost, dead, orders, connection):
+def test_a_move_wakes_waiting_consumers_of_the_target(vhost, dead, orders, connection):
     r.send(orders, "x")
     reject(orders)
     channel, found = connection.channel(), []
@@ -408,7 +408,7 @@ def test_who_waits_there_is_woken(vhost, dead, orders, connection):
 # What is told
 
 
-def test_it_is_told_on_both_sides(dead, orders):
+def test_a_move_is_recorded_in_both_queues(dead, orders):
     """RMQ-393: the old number ends, the new one begins, each names the other."""
     r.send(orders, "x")
     reject(orders)
@@ -478,7 +478,7 @@ def test_only_the_selected_group_is_moved_and_reported(mixed, of, to, expected, 
     assert set(moved.places) == expected and set(r.present(mixed)) == before - expected
 
 
-def test_of_messages_that_are_named_only_those_of_the_group_go(mixed):
+def test_of_selected_messages_only_those_of_the_group_are_moved(mixed):
     """RMQ-397"""
     of = DeadLetterOrigin("orders", "rejected")
     assert rabbitmq.preview_move(mixed, BACK, [1, 2, 4, 77], of=of).left == {Left(Why.GONE): 1}
@@ -486,7 +486,7 @@ def test_of_messages_that_are_named_only_those_of_the_group_go(mixed):
     assert set(moved.places) == {1} and moved.stayed == {77: Left(Why.GONE)}
 
 
-def test_of_a_group_those_stay_that_cannot_go_and_are_told(mixed, connection):
+def test_messages_of_a_group_that_cannot_be_moved_stay_and_are_reported(mixed, connection):
     """RMQ-397"""
     channel = connection.channel()
     channel.get("dead")
@@ -494,7 +494,7 @@ def test_of_a_group_those_stay_that_cannot_go_and_are_told(mixed, connection):
     assert (would.count, would.left) == (1, {Left(Why.HELD): 1})
 
 
-def test_a_group_by_where_they_died_first_is_another_than_by_where_last(vhost, dead):
+def test_groups_by_first_and_by_last_death_differ(vhost, dead):
     """RMQ-397"""
     second = with_dlx(vhost, "second")
     first = with_dlx(vhost, "first", key="second")
@@ -509,7 +509,7 @@ def test_a_group_by_where_they_died_first_is_another_than_by_where_last(vhost, d
     ] == [0, 1]
 
 
-def test_a_preview_counts_the_room_there_is(vhost, dead):
+def test_a_preview_respects_the_available_room(vhost, dead):
     small = with_dlx(vhost, "small", max_length=3, overflow="reject-publish")
     r.send(small, *"abc")
     reject(small)
@@ -531,7 +531,7 @@ def test_a_preview_warns_of_queues_that_drop_their_heads(vhost, dead):
     assert rabbitmq.preview_move(dead, ToQueue("wide")).overflowing == {"wide": False}
 
 
-def test_a_preview_of_more_than_it_looks_at_says_so(dead, monkeypatch):
+def test_a_preview_beyond_the_scan_limit_is_marked_as_capped(dead, monkeypatch):
     monkeypatch.setattr(moving, "SCAN_CAP", 2)
     monkeypatch.setattr(moving, "SCAN_BATCH", 2)
     r.send(dead, *"ab")
@@ -569,7 +569,7 @@ def publish_dead_letters(orders, n=N):
     reject(orders, n)
 
 
-def test_two_movers_and_a_consumer_share_them_out(dead, orders, small_batches):
+def test_concurrent_moves_and_a_consumer_take_each_message_once(dead, orders, small_batches):
     """RMQ-393: each message is in one place in the end, whoever took it."""
     publish_dead_letters(orders)
     failures, taken, reports = [], [], []
@@ -595,7 +595,7 @@ def test_two_movers_and_a_consumer_share_them_out(dead, orders, small_batches):
     assert r.present(dead) == [] and agree(dead, orders)
 
 
-def test_what_somebody_is_taking_is_skipped(dead, orders):
+def test_messages_locked_by_another_transaction_are_skipped(dead, orders):
     """RMQ-392: it is not waited for."""
     publish_dead_letters(orders, 3)
     failures, reports = [], []
@@ -607,7 +607,7 @@ def test_what_somebody_is_taking_is_skipped(dead, orders):
     assert failures == [] and reports[0].count == 2 and reports[0].stayed == {2: Left(Why.BUSY)}
 
 
-def test_a_mover_that_is_killed_loses_nothing(dead, orders, small_batches):
+def test_a_killed_move_loses_no_messages(dead, orders, small_batches):
     """RMQ-393: in the middle of its second batch its connection is cut; that batch is done wholly or not at all."""
     publish_dead_letters(orders, 20)
     failures, mine = [], connections.current()
@@ -628,7 +628,7 @@ def test_a_mover_that_is_killed_loses_nothing(dead, orders, small_batches):
     assert agree(dead, orders)
 
 
-def test_a_target_that_is_deleted_meanwhile_takes_none(dead, orders):
+def test_a_target_deleted_during_a_move_gets_no_messages(dead, orders):
     """RMQ-392"""
     publish_dead_letters(orders, 3)
     failures, reports, mine = [], [], connections.current()

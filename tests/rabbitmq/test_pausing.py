@@ -28,7 +28,7 @@ def test_publishing_to_a_paused_queue_is_refused_and_stores_nothing(vhost):
     assert count(q) == count(other) == 1 and ledger_agrees(q)
 
 
-def test_a_queue_with_a_length_limit_refuses_as_well(vhost):
+def test_a_paused_queue_with_a_length_limit_refuses_publications(vhost):
     """RMQ-929."""
     q = declare(vhost, max_length=5)
     rabbitmq.set_status(q, EntityStatus.DISABLED)
@@ -37,7 +37,7 @@ def test_a_queue_with_a_length_limit_refuses_as_well(vhost):
     assert count(q) == 0
 
 
-def test_nothing_is_delivered_while_deliveries_are_paused_and_all_of_it_after(vhost):
+def test_messages_are_not_delivered_until_deliveries_are_resumed(vhost):
     """RMQ-929."""
     q = declare(vhost)
     send(q, "a")
@@ -51,7 +51,7 @@ def test_nothing_is_delivered_while_deliveries_are_paused_and_all_of_it_after(vh
     assert read_out(q) == ["b", "c"] and ledger_agrees(q)
 
 
-def test_consumers_stay_and_go_on_when_it_is_resumed(channel, queue):
+def test_consumers_continue_after_a_pause(channel, queue):
     """RMQ-929."""
     channel.consume("q")
     rabbitmq.set_status(queue, EntityStatus.RECEIVE_DISABLED)

@@ -55,7 +55,7 @@ def columns(address):
 # Which one applies
 
 
-def test_one_policy_applies_and_they_are_not_merged(declare, put):
+def test_only_one_policy_applies(declare, put):
     """RMQ-200"""
     address = declare()
     put("low", {"message-ttl": 1000, "max-length": 10}, priority=1)
@@ -97,7 +97,7 @@ def test_an_operator_policy_has_fewer_keys(vhost, put):
     assert rabbitmq.list_policies(vhost) == []
 
 
-def test_the_lowest_number_applies_and_otherwise_the_argument(declare, put):
+def test_the_lowest_number_applies_and_for_other_values_the_argument(declare, put):
     """RMQ-205, RMQ-904, RMQ-076, RMQ-049: who won each key is told, and who else said a value."""
     address = declare(message_ttl=5000, max_length=3, dead_letter_exchange="mine", overflow="reject-publish", expires=1000)
     put("p", {"message-ttl": 1000, "max-length": 100, "dead-letter-exchange": "theirs", "overflow": "drop-head", "expires": 4000})
@@ -175,7 +175,7 @@ def test_a_policy_for_exchanges_never_applies_to_a_queue(vhost, declare, put):
     assert rabbitmq.get_exchange(vhost, "").effective == {}
 
 
-def test_what_a_policy_adds_needs_no_second_declaration(declare, put):
+def test_settings_added_by_a_policy_do_not_affect_redeclarations(declare, put):
     """RMQ-211"""
     address = declare()
     put("p", {"dead-letter-exchange": "amq.fanout"})
@@ -188,7 +188,7 @@ def test_what_a_policy_adds_needs_no_second_declaration(declare, put):
 # What follows
 
 
-def test_an_alternate_exchange_by_policy_routes(vhost, declare, put):
+def test_an_alternate_exchange_set_by_policy_routes(vhost, declare, put):
     declare()
     rabbitmq.bind_queue(vhost, "q", "amq.fanout")
     assert run(compiled.current(vhost)).router.route("amq.topic", ["k"]).queues == ()
@@ -196,7 +196,7 @@ def test_an_alternate_exchange_by_policy_routes(vhost, declare, put):
     assert run(compiled.current(vhost)).router.route("amq.topic", ["k"]).queues == ("q",)
 
 
-def test_the_shared_columns_follow(declare, put):
+def test_the_shared_columns_follow_the_policy(declare, put):
     address = declare(message_ttl=5000)
     assert columns(address) == (5 * SECOND, None, "at_head")
     put("p", {"message-ttl": 2000, "expires": 3000})
@@ -230,7 +230,7 @@ def test_the_shorter_expiry_applies(vhost, declare, put):
             rabbitmq.declare_queue(EntityAddress(vhost, name), passive=True)
 
 
-def test_a_lower_limit_trims_at_once(vhost, declare, put, publish):
+def test_a_lower_limit_trims_immediately(vhost, declare, put, publish):
     """RMQ-097, RMQ-208"""
     address = declare()
     publish(*"0123456789")
@@ -240,7 +240,7 @@ def test_a_lower_limit_trims_at_once(vhost, declare, put, publish):
 
 
 @pytest.mark.parametrize("queue_type", ["classic", "quorum"])
-def test_what_a_lower_limit_removes_is_dead_lettered_oldest_first(vhost, declare, put, publish, queue_type):
+def test_messages_over_a_lower_limit_are_dead_lettered_oldest_first(vhost, declare, put, publish, queue_type):
     """RMQ-930"""
     target = declare("target")
     declare(type=queue_type, dead_letter_exchange="", dead_letter_routing_key="target")
@@ -274,7 +274,7 @@ def test_a_longer_ttl_keeps_the_earlier_expiry_of_a_message(vhost, declare, put,
         assert rabbitmq.get(address, no_ack=True) is None
 
 
-def test_a_time_to_live_that_is_not_retroactive_leaves_what_is_there(vhost, declare, put, publish):
+def test_a_time_to_live_that_is_not_retroactive_does_not_affect_waiting_messages(vhost, declare, put, publish):
     """RMQ-902, as 3.10 does it."""
     address = declare()
     rabbitmq.set_queue_option(address, retroactive_ttl=False)
@@ -290,7 +290,7 @@ def test_a_time_to_live_that_is_not_retroactive_leaves_what_is_there(vhost, decl
     assert columns(address)[0] == SECOND
 
 
-def test_exact_expiry_takes_what_is_behind_the_head(vhost, declare, publish):
+def test_exact_expiry_removes_messages_behind_the_head(vhost, declare, publish):
     """RMQ-901: switched on, it holds at once."""
     address = declare()
     publish("stays")
@@ -351,14 +351,14 @@ def test_policies_are_listed_by_rank(vhost, put):
     assert len(rabbitmq.list_policies(vhost, operator=False)) == 3
 
 
-def test_policies_of_one_host_leave_others_alone(vhost, declare, put):
+def test_policies_affect_only_their_virtual_host(vhost, declare, put):
     rabbitmq.create_vhost(vhost + " 2")
     other = rabbitmq.declare_queue(EntityAddress(vhost + " 2", "q")).address
     put("p", {"max-length": 1})
     assert in_force(other) == {}
 
 
-def test_setting_policies_needs_manage(vhost):
+def test_setting_policies_requires_the_right_to_manage(vhost):
     viewer = Actor("user", "vera", Right.BROWSE)
     with pytest.raises(NotAuthorized):
         rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 1}), actor=viewer)
@@ -367,7 +367,7 @@ def test_setting_policies_needs_manage(vhost):
     assert rabbitmq.list_policies(vhost, actor=viewer) == []
 
 
-def test_a_policy_over_a_thousand_queues_is_in_force_for_each(vhost, declare, put):
+def test_a_policy_applies_to_each_of_a_thousand_queues(vhost, declare, put):
     for number in range(1_000):
         declare(f"q{number}")
     change = put("p", {"message-ttl": 1000, "expires": 60000, "max-length": 10}, pattern="^q")

@@ -53,7 +53,7 @@ def left(queue):
     return Counter({EventKind(kind): n for kind, n in rows})
 
 
-def test_each_key_is_told_with_its_value_and_winner_before_and_after(vhost):
+def test_each_key_has_its_value_and_winner_before_and_after(vhost):
     queue = queue_of(vhost, "orders", max_length=50)
     queue_of(vhost, "other")
     rabbitmq.set_policy(vhost, Policy("old", "^ord", {"max-length": 10, "message-ttl": 5_000}, "queues", 1))
@@ -70,7 +70,7 @@ def test_each_key_is_told_with_its_value_and_winner_before_and_after(vhost):
     assert rabbitmq.get_queue(queue).effective["policy"] == "old"
 
 
-def test_an_exchange_that_gets_another_alternate_is_told(vhost):
+def test_a_changed_alternate_exchange_is_previewed(vhost):
     rabbitmq.declare_exchange(vhost, "way")
     would = rabbitmq.preview_policy(vhost, Policy("ae", "^way", {"alternate-exchange": "amq.fanout"}, "exchanges"))
     [change] = would.exchanges
@@ -98,7 +98,7 @@ def test_a_lowered_limit_trims_from_the_head(vhost):
     assert left(queue) == {EventKind.DROPPED: 7}
 
 
-def test_a_life_that_ends_by_it_ends_at_the_head_alone(vhost):
+def test_messages_that_would_expire_do_so_only_at_the_head(vhost):
     """RMQ-012, RMQ-902"""
     queue = queue_of(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = queue_of(vhost, "dead")
@@ -112,7 +112,7 @@ def test_a_life_that_ends_by_it_ends_at_the_head_alone(vhost):
     assert (rabbitmq.get_queue(queue).messages, rabbitmq.get_queue(dead).messages) == (1, 2)
 
 
-def test_where_lives_are_not_shortened_later_nothing_expires(vhost):
+def test_without_retroactive_ttl_no_message_expires(vhost):
     queue = queue_of(vhost)
     rabbitmq.set_queue_option(queue, retroactive_ttl=False)
     send(queue, b"a")
@@ -122,7 +122,7 @@ def test_where_lives_are_not_shortened_later_nothing_expires(vhost):
     assert "retroactive_ttl is off" in would.notes[0]
 
 
-def test_why_a_dead_letter_would_go_nowhere(vhost):
+def test_a_preview_explains_dead_letters_without_a_target(vhost):
     """RMQ-061, RMQ-079"""
     for name, exchange in (("lost", "gone"), ("alone", "amq.fanout")):
         send(queue_of(vhost, name, dead_letter_exchange=exchange), b"x")
@@ -141,7 +141,7 @@ def test_why_a_dead_letter_would_go_nowhere(vhost):
     assert rabbitmq.get_queue(full).messages == 1
 
 
-def test_deleting_a_policy_is_previewed_as_well(vhost):
+def test_deleting_a_policy_is_previewed(vhost):
     queue = queue_of(vhost)
     rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 5}, "queues"))
     rabbitmq.set_policy(vhost, Policy("q", "", {"max-length": 2}, "queues", -1))
@@ -157,7 +157,7 @@ def test_deleting_a_policy_is_previewed_as_well(vhost):
     assert none.notes[0] == "No policy has this name."
 
 
-def test_what_is_no_longer_as_it_was_is_not_done(vhost):
+def test_an_outdated_preview_is_refused(vhost):
     queue = queue_of(vhost)
     send(queue, b"1", b"2")
     policy = Policy("p", "", {"max-length": 1})
@@ -173,7 +173,7 @@ def test_what_is_no_longer_as_it_was_is_not_done(vhost):
     assert rabbitmq.get_queue(queue).messages == 3
 
 
-def test_equal_priorities_are_told(vhost):
+def test_equal_priorities_are_noted(vhost):
     """RMQ-917"""
     queue_of(vhost)
     rabbitmq.set_policy(vhost, Policy("b", "", {"max-length": 5}))
@@ -190,7 +190,7 @@ def test_numbers_beyond_the_cap_are_lower_bounds(vhost, monkeypatch):
     assert str(would.effects[0]) == f"at least 4 messages of {queue}: too many"
 
 
-def test_previewing_needs_the_right_that_the_change_needs(vhost):
+def test_a_preview_requires_the_right_to_make_the_change(vhost):
     eve = Actor("user", "eve", Right.OPERATE | Right.BROWSE)
     for call in (
         lambda: rabbitmq.preview_policy(vhost, Policy("p", "", {"max-length": 3}), actor=eve),
@@ -273,7 +273,7 @@ def world(queues, steps):
     change=POLICY | st.sampled_from(["a", "b"]),
     held=st.integers(0, 2),
 )
-def test_what_was_previewed_is_what_happens(broker_database, queues, steps, there, change, held):
+def test_a_preview_predicts_the_effects_of_the_change(broker_database, queues, steps, there, change, held):
     vhost, addresses = world(queues, steps)
     for policy in there:
         rabbitmq.set_policy(vhost, policy)

@@ -51,7 +51,7 @@ def test_a_batch_keeps_its_order(vhost):
     assert ledger_agrees(q)
 
 
-def test_properties_come_back_as_they_were(vhost):
+def test_properties_are_delivered_unchanged(vhost):
     """RMQ-360: to one queue, and to several."""
     q, other = declare(vhost), declare(vhost, "other")
     rabbitmq.bind_queue(vhost, "q", "amq.fanout")
@@ -76,7 +76,7 @@ def test_copies_are_independent(vhost):
     assert ledger_agrees(q) and ledger_agrees(other)
 
 
-def test_a_batch_goes_many_ways(vhost):
+def test_a_batch_is_routed_to_several_queues(vhost):
     """All or none of it, each message to the queues it is routed to; numbers are told by queue."""
     a, b = declare(vhost, "a"), declare(vhost, "b")
     rabbitmq.bind_queue(vhost, "a", "amq.topic", "x.#")
@@ -95,7 +95,7 @@ def test_a_batch_goes_many_ways(vhost):
     assert (read_out(a), read_out(b)) == (["1", "2"], ["2", "4"])
 
 
-def test_carbon_copies(vhost):
+def test_carbon_copy_keys_are_routed(vhost):
     """RMQ-366: one copy for a queue, whatever the number of keys; BCC is not for consumers to see."""
     q, other, hidden = declare(vhost), declare(vhost, "other"), declare(vhost, "hidden")
     send(q, "x", headers={"CC": ["other", "q"], "BCC": ["hidden"]})
@@ -115,7 +115,7 @@ def test_an_unroutable_mandatory_message_is_returned(vhost):
     assert published == ((), False, True)
 
 
-def test_unroutable_is_dropped(vhost):
+def test_an_unroutable_message_is_dropped(vhost):
     (published,) = rabbitmq.publish(vhost, [Publication(b"x", "amq.direct", "nobody")])
     assert published.unroutable and not published.queues
 
@@ -168,17 +168,17 @@ def test_an_invalid_publication_stores_nothing(vhost, publication, error, proble
     assert present(q) == [] and ledger_agrees(q)
 
 
-def test_who_may_not_send_does_not(vhost):
+def test_publishing_requires_the_right_to_send(vhost):
     declare(vhost)
     with pytest.raises(NotAuthorized):
         rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")], actor=Actor("user", "reader", Right.BROWSE))
 
 
-def test_nothing_published_is_nothing(vhost):
+def test_an_empty_batch_is_accepted(vhost):
     assert rabbitmq.publish(vhost, []) == []
 
 
-def test_events_tell_what_was_sent(vhost):
+def test_events_record_the_published_message(vhost):
     q = declare(vhost)
     send(q, "x", headers={"a": "b"}, expiration="1500", message_id="m")
     (event,) = events(q)
@@ -188,7 +188,7 @@ def test_events_tell_what_was_sent(vhost):
     assert event.application_properties == {"a": ["longstr", "b"]}
 
 
-def test_what_changed_since_it_was_remembered_is_seen(vhost):
+def test_topology_changes_of_other_processes_are_seen(vhost):
     """Another process, to which nobody tells anything, finds out by the version."""
     q = declare(vhost)
     send(q, 1)  # remembered now
@@ -209,7 +209,7 @@ def test_what_changed_since_it_was_remembered_is_seen(vhost):
     assert count(other) == 3
 
 
-def test_what_was_seen_in_a_transaction_that_was_rolled_back_is_forgotten(vhost, transactional_db):
+def test_topology_cached_in_a_rolled_back_transaction_is_discarded(vhost, transactional_db):
     a, b = declare(vhost, "a"), declare(vhost, "b")
     rabbitmq.declare_exchange(vhost, "x", "fanout")
     with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
@@ -221,7 +221,7 @@ def test_what_was_seen_in_a_transaction_that_was_rolled_back_is_forgotten(vhost,
     assert (read_out(a), read_out(b)) == ([], ["done"])
 
 
-def test_publishers_and_changes_of_the_topology_meet(vhost):
+def test_publishers_and_topology_changes_run_concurrently(vhost):
     """Whatever is bound while others publish, each publication is stored by one state of the topology, wholly."""
     for name in ("a", "b"):
         declare(vhost, name)
@@ -251,7 +251,7 @@ def test_publishers_and_changes_of_the_topology_meet(vhost):
     assert ledger_agrees(a) and ledger_agrees(b)
 
 
-def test_two_publishers_meet_crosswise(vhost):
+def test_publishers_to_the_same_queues_do_not_deadlock(vhost):
     """Counters are taken in one order, whatever the order of the queues a message goes to."""
     for name in ("a", "b", "c"):
         declare(vhost, name)
@@ -281,7 +281,7 @@ def test_two_publishers_meet_crosswise(vhost):
     assert count(EntityAddress(vhost, "b")) == 360
 
 
-async def test_it_is_the_same_asynchronously(vhost):
+async def test_publishing_and_consuming_work_under_asyncio(vhost):
     q = declare(vhost)
     try:
         await rabbitmq.publish.aio(vhost, [Publication(b"x", routing_key="q")])
@@ -292,7 +292,7 @@ async def test_it_is_the_same_asynchronously(vhost):
         await aio.close()
 
 
-def test_a_queue_that_goes_while_its_counter_is_waited_for(vhost):
+def test_a_queue_deleted_while_its_counter_is_awaited_is_left_out(vhost):
     """The whole publication is made anew, by the topology without it; nothing is stored twice."""
     going, staying = declare(vhost, "going"), declare(vhost, "staying")
     for q in (going, staying):

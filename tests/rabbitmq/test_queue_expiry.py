@@ -146,7 +146,7 @@ def test_consumers_keep_a_queue_and_its_expiry_starts_when_the_last_one_ends(con
     assert sweep() == ["brief"]
 
 
-def test_the_end_of_a_dead_process_is_the_end_of_its_consumers(connection):
+def test_the_consumers_of_a_dead_process_no_longer_prevent_expiry(connection):
     vhost = connection.vhost
     address = declared(vhost, 1000)
     with as_another_process():
@@ -173,7 +173,7 @@ def test_acknowledging_a_delivery_of_an_expired_queue_is_silent(connection):
     channel.reject(3, requeue=False)
 
 
-def test_a_process_that_connects_uses_no_queue(fresh_epoch, vhost):
+def test_connecting_does_not_restart_the_expiry(fresh_epoch, vhost):
     """RMQ-047: be it the first, or the only one for a while, as a script that is run now and then."""
     address = declared(vhost, 1000)
     for _ in range(4):
@@ -210,7 +210,7 @@ def test_a_policy_counts_from_its_application(vhost):
 
 
 @pytest.mark.parametrize(("argument", "policy"), [(4000, 1000), (1000, 4000)])
-def test_argument_and_policy_combine_by_minimum(vhost, argument, policy):
+def test_the_lower_expiry_of_argument_and_policy_applies(vhost, argument, policy):
     address = declared(vhost, argument)
     rabbitmq.set_policy(vhost, Policy("brief", "", {"expires": policy}, apply_to="queues"))
     step(vhost, 999)
@@ -245,7 +245,7 @@ def test_an_expired_queue_dead_letters_nothing_and_its_bindings_are_deleted(vhos
     assert query("SELECT 1 FROM vitrine_binding WHERE routing_key = 'key'") == []
 
 
-def test_a_queue_that_is_used_again_before_the_sweep_comes_stays(vhost, expiring_queue):
+def test_a_queue_used_again_before_the_sweep_is_kept(vhost, expiring_queue):
     step(vhost, 1000)
     (row,) = idle()
     rabbitmq.declare_queue(expiring_queue, arguments={"x-expires": 1000})  # a new one: the old one was gone
@@ -253,7 +253,7 @@ def test_a_queue_that_is_used_again_before_the_sweep_comes_stays(vhost, expiring
     assert is_there(expiring_queue)
 
 
-def test_only_queues_that_can_expire_are_written(vhost, queue):
+def test_the_last_use_is_written_only_for_queues_that_can_expire(vhost, queue):
     step(vhost, 60_000)
     delivering.get(queue, no_ack=True)
     rabbitmq.declare_queue(queue, passive=True)

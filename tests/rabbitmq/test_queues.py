@@ -62,7 +62,7 @@ def test_a_new_queue_is_empty_and_deleting_frees_its_name(q):
     assert declare_queue(q).created
 
 
-def test_a_queue_without_a_name_gets_one(vhost):
+def test_a_queue_declared_without_a_name_gets_a_generated_name(vhost):
     found = [declare_queue(EntityAddress(vhost, "")).address.path for _ in range(2)]
     assert all(name.startswith("amq.gen-") and len(name) == len("amq.gen-") + 22 for name in found)
     assert found[0] != found[1]
@@ -78,7 +78,7 @@ def test_line_ends_are_removed_from_a_name(vhost):
     assert not declare_queue(EntityAddress(vhost, "nla\nb")).created
 
 
-def test_what_cannot_be_declared_is_not_stored(vhost, q):
+def test_an_invalid_declaration_is_not_stored(vhost, q):
     version = run(compiled.current(vhost)).version
     where = f"queue 'q' in vhost '{vhost}'"
     ttl = f"invalid arg 'x-message-ttl' for {where}: "
@@ -107,7 +107,7 @@ def test_what_cannot_be_declared_is_not_stored(vhost, q):
     assert run(compiled.current(vhost)).version == version
 
 
-def test_a_declaration_is_kept_as_given(vhost, q):
+def test_a_declaration_is_stored_as_given(vhost, q):
     arguments = {"x-message-ttl": Typed("long", 1000), "x-max-priority": 5, "foo": {"bar": [1, "two", None]}}
     declare_queue(q, durable=False, auto_delete=True, arguments=arguments, history_level=HistoryLevel.LIFECYCLE)
     queue = rabbitmq.get_queue(q)
@@ -118,7 +118,7 @@ def test_a_declaration_is_kept_as_given(vhost, q):
     assert (queue.owner_id, queue.messages, queue.consumers) == (None, 0, 0)
 
 
-def test_durable_is_kept(vhost):
+def test_the_durable_flag_is_stored(vhost):
     """RMQ-329"""
     for durable in (True, False):
         declare_queue(EntityAddress(vhost, f"{durable}"), durable=durable)
@@ -152,7 +152,7 @@ def test_durable_is_kept(vhost):
         ),
     ],
 )
-def test_a_second_declaration_that_differs_is_refused(vhost, q, first, second, text):
+def test_a_different_redeclaration_is_refused(vhost, q, first, second, text):
     declare_queue(q, **first)
     before = rabbitmq.get_queue(q)
     with refused("PRECONDITION_FAILED", text.format(f"queue 'q' in vhost '{vhost}'")):
@@ -160,7 +160,7 @@ def test_a_second_declaration_that_differs_is_refused(vhost, q, first, second, t
     assert rabbitmq.get_queue(q) == before
 
 
-def test_a_second_declaration_that_says_the_same_is_accepted(q):
+def test_an_equivalent_redeclaration_is_accepted(q):
     declare_queue(q, arguments={"x-message-ttl": 1000, "foo": 1})
     for again in ({"x-message-ttl": Typed("long", 1000)}, {"x-message-ttl": 1000, "x-queue-type": "classic", "foo": 2}):
         assert not declare_queue(q, arguments=again).created
@@ -179,7 +179,7 @@ def test_a_passive_declaration_only_checks(vhost, q):
     assert names(vhost) == ["q"]
 
 
-def test_counts_are_of_ready_messages(vhost, q):
+def test_declarations_and_deletions_count_ready_messages(vhost, q):
     """RMQ-327"""
     declare_queue(q)
     publish(vhost, b"a", b"b", b"c")
@@ -191,7 +191,7 @@ def test_counts_are_of_ready_messages(vhost, q):
     connection.close()
 
 
-def test_a_declaration_renews_the_life_of_a_queue(vhost, q):
+def test_a_declaration_restarts_the_expiry_of_a_queue(vhost, q):
     """RMQ-041: passive or not; without one it is gone, and its name is free."""
     declare_queue(q, arguments={"x-expires": 1000})
     for again in ({"passive": True}, {"arguments": {"x-expires": 1000}}):
@@ -231,13 +231,13 @@ def test_an_exclusive_queue_belongs_to_its_connection(vhost, q, connect):
     assert delete_queue(q, owner_id=mine) == 1
 
 
-def test_a_shared_queue_does_not_become_exclusive(vhost, q, connect):
+def test_a_shared_queue_cannot_become_exclusive(vhost, q, connect):
     declare_queue(q)
     with refused("RESOURCE_LOCKED", LOCKED.format("q", vhost)):
         declare_queue(q, exclusive=True, owner_id=connect())
 
 
-def test_a_connection_that_has_ended_owns_nothing_new(vhost, q):
+def test_an_ended_connection_cannot_declare_exclusive_queues(vhost, q):
     connection = rabbitmq.connect(vhost)
     connection.close()
     with pytest.raises(AmqpError, match="CONNECTION_FORCED"):
@@ -248,7 +248,7 @@ def test_a_connection_that_has_ended_owns_nothing_new(vhost, q):
 # Deleting
 
 
-def test_a_missing_queue(vhost, q):
+def test_a_missing_queue_is_not_found(vhost, q):
     """RMQ-325"""
     assert delete_queue(q, if_unused=True, if_empty=True) == 0
     missing = f"no queue 'q' in vhost '{vhost}'"
@@ -263,7 +263,7 @@ def test_a_missing_queue(vhost, q):
             attempt()
 
 
-def test_if_unused_and_if_empty(vhost, q):
+def test_deleting_can_require_an_unused_or_empty_queue(vhost, q):
     """RMQ-326; a message that is held is not ready, so the queue counts as empty."""
     declare_queue(q)
     publish(vhost, b"a")
@@ -294,7 +294,7 @@ def test_a_quorum_queue_is_deleted_without_conditions(vhost, q):
     assert delete_queue(q, if_unused=True) == 1
 
 
-def test_deleting_dead_letters_nothing(vhost, q):
+def test_deleting_a_queue_dead_letters_no_messages(vhost, q):
     """RMQ-028"""
     declare_queue(EntityAddress(vhost, "dead"))
     declare_queue(q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
@@ -303,7 +303,7 @@ def test_deleting_dead_letters_nothing(vhost, q):
     assert declare_queue(EntityAddress(vhost, "dead"), passive=True).messages == 0
 
 
-def test_a_new_queue_of_the_same_name_has_nothing_of_the_old_one(vhost, q):
+def test_a_new_queue_of_the_same_name_inherits_nothing(vhost, q):
     declare_queue(q, arguments={"x-max-length": 1})
     rabbitmq.bind_queue(vhost, "q", "amq.topic", "#")
     publish(vhost, b"a")

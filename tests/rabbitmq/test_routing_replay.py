@@ -46,7 +46,7 @@ def test_the_route_names_each_binding(orders):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.lists(st.sampled_from(["order", "eu", "1", "x"]), max_size=3).map(".".join), cc=st.sampled_from([None, "other"]))
-def test_the_route_ends_in_the_queues_of_a_publication(orders, key, cc):
+def test_the_route_has_the_same_queues_as_a_publication(orders, key, cc):
     """RMQ-314: also through exchanges bound to exchanges, and an alternate exchange."""
     headers = {"CC": [cc]} if cc else {}
     if "amq.direct" not in {one.source for one in rabbitmq.list_bindings(orders)}:
@@ -58,7 +58,7 @@ def test_the_route_ends_in_the_queues_of_a_publication(orders, key, cc):
     assert found == sorted(name for name, _ in done.queues)
 
 
-def test_limits_and_the_default_exchange(vhost):
+def test_the_route_covers_limits_and_the_default_exchange(vhost):
     """RMQ-305, RMQ-093, RMQ-929."""
     declare(vhost, "full", max_length=0, overflow="reject-publish")
     declare(vhost, "paused")
@@ -71,7 +71,7 @@ def test_limits_and_the_default_exchange(vhost):
         rabbitmq.route(vhost, "missing", "k")
 
 
-def test_the_alternate_exchange_gets_what_matches_nothing(vhost):
+def test_the_alternate_exchange_gets_unrouted_messages(vhost):
     rabbitmq.declare_exchange(vhost, "main", "direct", arguments={"alternate-exchange": "amq.fanout"})
     declare(vhost, "rest")
     rabbitmq.bind_queue(vhost, "rest", "amq.fanout")
@@ -89,7 +89,7 @@ def test_publications_are_counted_once(orders):
     assert rabbitmq.published_groups(orders, exchange="amq.direct") == []
 
 
-def test_a_draft_of_bindings(orders):
+def test_draft_bindings_are_replayed(orders):
     declare(orders, "us")
     publish(orders, "order.eu.1", "order.us.1", "order.us.2")
     draft = RoutingDraft(
@@ -104,7 +104,7 @@ def test_a_draft_of_bindings(orders):
         rabbitmq.replay_routing(orders, RoutingDraft(removed=(BindingDef("orders", "nobody", True, "#"),)))
 
 
-def test_a_draft_of_a_policy(orders):
+def test_a_draft_policy_is_replayed(orders):
     """An alternate exchange set by a policy (RMQ-313)."""
     rabbitmq.unbind_queue(orders, "all", "orders", "#")
     rabbitmq.bind_queue(orders, "all", "amq.fanout")

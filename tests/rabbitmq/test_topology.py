@@ -63,7 +63,7 @@ def test_a_new_virtual_host_has_seven_exchanges(vhost):
     assert rabbitmq.get_vhost(vhost).family is Family.RABBITMQ
 
 
-def test_virtual_hosts_are_listed_found_and_created_once(vhost, namespace):
+def test_virtual_hosts_are_listed_and_created_once(vhost, namespace):
     assert vhost in [found.name for found in rabbitmq.list_vhosts()]
     assert namespace not in [found.name for found in rabbitmq.list_vhosts()]
     assert rabbitmq.ensure_vhost(vhost).id == rabbitmq.get_vhost(vhost).id
@@ -73,7 +73,7 @@ def test_virtual_hosts_are_listed_found_and_created_once(vhost, namespace):
         rabbitmq.get_vhost(namespace)
 
 
-def test_a_virtual_host_without_queues_goes_with_all_it_has(vhost):
+def test_a_virtual_host_without_queues_is_deleted_with_its_exchanges(vhost):
     rabbitmq.declare_exchange(vhost, "a")
     rabbitmq.bind_exchange(vhost, "a", "amq.topic", "#")
     rabbitmq.delete_vhost(vhost)
@@ -109,7 +109,7 @@ def test_a_virtual_host_is_deleted_with_its_contents(vhost):
     assert exchanges(vhost) == SYSTEM and rabbitmq.list_queues(vhost) == [] and rabbitmq.list_policies(vhost) == []
 
 
-def test_what_is_kept_of_a_deleted_virtual_host_is_no_virtual_host(vhost):
+def test_the_record_of_a_deleted_virtual_host_is_not_a_virtual_host(vhost):
     """RMQ-396: also not by the name under which its history is shown."""
     make_queues(vhost, "q")
     rabbitmq.publish(vhost, [Publication(b"", routing_key="q")])
@@ -126,7 +126,7 @@ def test_what_is_kept_of_a_deleted_virtual_host_is_no_virtual_host(vhost):
         namespaces.get_clock(kept)
 
 
-def test_a_name_that_says_deleted_is_in_nobodys_way(vhost):
+def test_a_name_like_that_of_a_deleted_virtual_host_can_be_used(vhost):
     """What is deleted gets such a name, where events name one of its queues."""
     kept = rabbitmq.get_vhost(vhost)
     make_queues(vhost, "q")
@@ -147,7 +147,7 @@ def test_a_name_that_says_deleted_is_in_nobodys_way(vhost):
     assert rabbitmq.create_vhost(vhost).id != kept.id and rabbitmq.list_queues(vhost) == []
 
 
-def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):
+def test_rabbitmq_operations_are_refused_in_namespaces_of_another_family(namespace):
     for attempt in (
         lambda: rabbitmq.declare_queue(EntityAddress(namespace, "q")),
         lambda: rabbitmq.declare_exchange(namespace, "x"),
@@ -182,7 +182,7 @@ def test_an_exchange_is_declared_once(vhost):
         ),
     ],
 )
-def test_a_second_declaration_that_differs_is_refused_and_changes_nothing(vhost, change, text):
+def test_a_different_redeclaration_is_refused_and_changes_nothing(vhost, change, text):
     rabbitmq.declare_exchange(vhost, "x")
     before = rabbitmq.list_exchanges(vhost)
     with refused("PRECONDITION_FAILED", text.format(vhost)):
@@ -190,7 +190,7 @@ def test_a_second_declaration_that_differs_is_refused_and_changes_nothing(vhost,
     assert rabbitmq.list_exchanges(vhost) == before
 
 
-def test_what_cannot_be_declared(vhost, now_of):
+def test_invalid_exchange_declarations_are_refused(vhost, now_of):
     before = now_of().version
     for refusal, name, more in (
         (refused("COMMAND_INVALID", "unknown exchange type 'bogus'"), "x", {"type": "bogus"}),
@@ -209,7 +209,7 @@ def test_what_cannot_be_declared(vhost, now_of):
     assert not rabbitmq.declare_exchange(vhost, "amq.direct")
 
 
-def test_deleting_an_exchange(vhost):
+def test_an_exchange_can_be_deleted(vhost):
     """RMQ-308, RMQ-307"""
     rabbitmq.declare_exchange(vhost, "x")
     rabbitmq.declare_exchange(vhost, "y")
@@ -247,7 +247,7 @@ def test_an_auto_delete_exchange_is_deleted_with_its_last_binding(vhost):
 # Bindings
 
 
-def test_binding_the_same_again_changes_nothing(vhost, now_of):
+def test_repeating_a_binding_changes_nothing(vhost, now_of):
     """RMQ-350: neither the order of arguments nor the spelling of an empty table makes another one."""
     make_queues(vhost, "q")
     assert rabbitmq.bind_queue(vhost, "q", "amq.headers", "k", {"a": 1, "b": "x"})
@@ -264,7 +264,7 @@ def test_binding_the_same_again_changes_nothing(vhost, now_of):
     assert len(rabbitmq.list_bindings(vhost, queue="q")) == 3
 
 
-def test_deleting_an_end_deletes_the_binding(vhost):
+def test_deleting_the_source_or_destination_deletes_the_binding(vhost):
     """RMQ-353"""
     make_queues(vhost, "q", "other")
     rabbitmq.declare_exchange(vhost, "x")
@@ -278,7 +278,7 @@ def test_deleting_an_end_deletes_the_binding(vhost):
     assert bindings(vhost) == [("amq.topic", "other", "c")]
 
 
-def test_unbinding_succeeds_whatever_is_missing(vhost):
+def test_unbinding_succeeds_even_if_objects_are_missing(vhost):
     """RMQ-354"""
     make_queues(vhost, "q")
     assert not rabbitmq.unbind_queue(vhost, "q", "amq.topic", "k")
@@ -291,7 +291,7 @@ def test_unbinding_succeeds_whatever_is_missing(vhost):
     assert bindings(vhost) == []
 
 
-def test_what_cannot_be_bound(vhost, now_of):
+def test_invalid_bindings_are_refused(vhost, now_of):
     make_queues(vhost, "q")
     before = now_of().version
     no_exchange = f"no exchange 'none' in vhost '{vhost}'"
@@ -324,7 +324,7 @@ def test_what_cannot_be_bound(vhost, now_of):
 # Who may, and what is remembered
 
 
-def test_changing_needs_manage_and_looking_browse(vhost):
+def test_changing_requires_the_right_to_manage_and_reading_the_right_to_browse(vhost):
     viewer, nobody = Actor("user", "vera", Right.BROWSE), Actor("user", "nina")
     address = EntityAddress(vhost, "q")
     for change in (
@@ -346,7 +346,7 @@ def test_changing_needs_manage_and_looking_browse(vhost):
     assert rabbitmq.list_queues(vhost, actor=viewer) == []
 
 
-def test_what_is_remembered_is_as_of_a_version(vhost):
+def test_the_cached_topology_has_a_version(vhost):
     make_queues(vhost, "q")
     old = run(compiled.cached(vhost))
     rabbitmq.bind_queue(vhost, "q", "amq.topic", "a.*")
@@ -362,7 +362,7 @@ def test_what_is_remembered_is_as_of_a_version(vhost):
     assert new.queues["q"].id == rabbitmq.get_queue(EntityAddress(vhost, "q")).id
 
 
-def test_only_what_changed_is_read_and_what_stayed_is_shared(vhost, now_of, monkeypatch):
+def test_an_update_reads_only_changes_and_shares_unchanged_objects(vhost, now_of, monkeypatch):
     make_queues(vhost, "q", "r")
     rabbitmq.bind_queue(vhost, "q", "amq.fanout")
     before = now_of()
@@ -386,7 +386,7 @@ def test_only_what_changed_is_read_and_what_stayed_is_shared(vhost, now_of, monk
         "UPDATE vitrine_topology_change SET previous = previous - 1",
     ],
 )
-def test_where_a_change_is_not_told_everything_is_read(vhost, now_of, untold):
+def test_without_recorded_changes_the_whole_topology_is_read(vhost, now_of, untold):
     """Told ones are pruned and lost in a crash, and whoever raises a version without a word has changed who knows what."""
     make_queues(vhost, "q")
     now_of()
@@ -398,7 +398,7 @@ def test_where_a_change_is_not_told_everything_is_read(vhost, now_of, untold):
     assert now_of().router.route("amq.fanout", [""]).queues == ()
 
 
-def test_a_large_change_is_not_told(vhost, now_of, monkeypatch):
+def test_a_large_change_is_not_recorded_in_detail(vhost, now_of, monkeypatch):
     make_queues(vhost, "q", "r")
     now_of()
     monkeypatch.setattr(vhosts, "MOST_ITEMIZED", 1)
@@ -408,7 +408,7 @@ def test_a_large_change_is_not_told(vhost, now_of, monkeypatch):
     assert [queue.effective["max_length"] for queue in now_of().queues.values()] == [1, 1]
 
 
-def test_what_versions_changed_is_pruned(vhost, now_of):
+def test_recorded_topology_changes_are_pruned(vhost, now_of):
     make_queues(vhost, "q")
     connections.current().execute("SELECT setval('vitrine_topology_version', nextval('vitrine_topology_version') + 1000)")
     make_queues(vhost, "r")
@@ -417,7 +417,7 @@ def test_what_versions_changed_is_pruned(vhost, now_of):
     assert kept != []
 
 
-def test_a_virtual_host_created_anew_is_another(vhost, now_of):
+def test_a_recreated_virtual_host_does_not_use_the_old_cache(vhost, now_of):
     make_queues(vhost, "q")
     before = now_of()
     rabbitmq.delete_vhost(vhost)
@@ -444,7 +444,7 @@ def test_the_topology_routes_as_it_was_declared(vhost, now_of):
         router.route("x", ["k"])
 
 
-def test_names_are_told_apart_by_case(vhost):
+def test_names_are_case_sensitive(vhost):
     make_queues(vhost, "orders", "Orders")
     rabbitmq.bind_queue(vhost, "Orders", "amq.fanout")
     assert bindings(vhost) == [("amq.fanout", "Orders", "")]
@@ -452,7 +452,7 @@ def test_names_are_told_apart_by_case(vhost):
     assert [queue.name for queue in rabbitmq.list_queues(vhost)] == ["Orders"]
 
 
-def test_the_generic_use_cases_do_not_change_a_virtual_host_behind_its_back(vhost):
+def test_generic_use_cases_refuse_to_change_virtual_hosts(vhost):
     make_queues(vhost, "q")
     with pytest.raises(NotAllowed, match="family"):
         entities.delete_queue(EntityAddress(vhost, "q"))
@@ -460,7 +460,7 @@ def test_the_generic_use_cases_do_not_change_a_virtual_host_behind_its_back(vhos
         entities.create_queue(EntityAddress(vhost, "other"))
 
 
-def test_a_virtual_host_that_is_not_there(broker_database):
+def test_a_missing_virtual_host_is_refused(broker_database):
     for attempt in (
         lambda: rabbitmq.declare_queue(EntityAddress("nope", "q")),
         lambda: rabbitmq.delete_queue(EntityAddress("nope", "q")),
@@ -487,7 +487,7 @@ def ways(known):
     return known._replace(router=None), sorted(known.router._exchanges), routes
 
 
-def test_what_is_taken_up_while_others_change_is_what_is_there(vhost):
+def test_a_topology_updated_during_changes_agrees_with_a_full_read(vhost):
     """Of every version that is seen both ways, by the steps to it and from nothing, the same is seen."""
     done, compared = threading.Event(), []
 
@@ -528,7 +528,7 @@ def change_at_random(vhost, seed):
     connections.close_all_of_this_thread()
 
 
-def test_changes_from_many_sides_leave_no_loose_ends(vhost):
+def test_concurrent_topology_changes_leave_no_dangling_bindings(vhost):
     """Declaring, binding and deleting the same names at once: who is late is refused, and nothing is bound to what is gone."""
     before = run(compiled.current(vhost)).version
     with ThreadPoolExecutor(4) as threads:

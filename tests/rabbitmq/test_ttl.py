@@ -37,7 +37,7 @@ def test_the_lower_ttl_applies(vhost, by_queue, own, lives):
     assert r.get(q) is None and r.present(q) == [] and r.ledger_agrees(q)
 
 
-def test_the_lower_ttl_includes_policies(vhost):
+def test_the_lowest_ttl_of_argument_policy_and_operator_policy_applies(vhost):
     """RMQ-008, as measured: argument, policy, operator policy."""
     q = r.declare(vhost, message_ttl=5000)
     r.policy(vhost, message_ttl=1000)
@@ -58,7 +58,7 @@ def test_a_bad_expiration_is_refused_before_routing(vhost):
             rabbitmq.publish(vhost, [Publication(b"x", routing_key="nobody", properties=Properties(expiration=bad))])
 
 
-def test_a_plus_and_zeros_in_front_are_accepted(vhost):
+def test_a_leading_plus_and_leading_zeros_are_accepted(vhost):
     """RMQ-005"""
     q = r.declare(vhost)
     r.send(q, "a", expiration="+500")
@@ -133,7 +133,7 @@ def test_without_a_sweep_expired_messages_are_not_delivered(vhost):
     assert r.present(q) == [701] and r.ledger_agrees(q)
 
 
-def test_a_delivery_skips_more_expired_messages_than_one_batch(vhost, monkeypatch):
+def test_a_delivery_skips_more_than_one_batch_of_expired_messages(vhost, monkeypatch):
     """What lives is delivered all the same, and a few more deliveries clear the rest."""
     monkeypatch.setattr("broker_core.runtime.pacing.ROUNDS", 1)
     q = r.declare(vhost, message_ttl=100)
@@ -192,7 +192,7 @@ def test_messages_expire_without_consumers(vhost):
     assert r.read_out(q) == ["long"]
 
 
-def test_a_policy_counts_for_what_is_there(vhost):
+def test_a_policys_ttl_applies_to_waiting_messages(vhost):
     """RMQ-902, as the guide says: the lower of its own instant and its arrival plus the new time; from the head on."""
     q = r.declare(vhost)
     r.send(q, "old", "own", expiration=None)
@@ -221,7 +221,7 @@ def test_with_retroactive_ttl_off_a_policy_does_not_affect_waiting_messages(vhos
     assert r.read_out(q) == ["old"]
 
 
-def test_a_ttl_of_zero_expires_at_once(vhost):
+def test_a_message_with_a_ttl_of_zero_expires_immediately(vhost):
     """RMQ-016, RMQ-018: it was routed, no get sees it, and it is dead-lettered."""
     dead = r.declare(vhost, "dead")
     by_queue = r.declare(vhost, "q0", message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -234,7 +234,7 @@ def test_a_ttl_of_zero_expires_at_once(vhost):
     assert r.ledger_agrees(by_queue) and r.ledger_agrees(dead)
 
 
-def test_a_message_of_no_life_behind_others_waits_for_the_head(vhost):
+def test_a_zero_ttl_message_behind_others_expires_at_the_head(vhost):
     """RMQ-013, RMQ-016"""
     q = r.declare(vhost)
     r.send(q, "lives")
@@ -243,7 +243,7 @@ def test_a_message_of_no_life_behind_others_waits_for_the_head(vhost):
     assert r.read_out(q) == ["lives"] and r.present(q) == []
 
 
-def test_a_ttl_of_zero_reaches_a_consumer_with_credit(vhost):
+def test_a_zero_ttl_message_reaches_a_consumer_with_credit(vhost):
     """RMQ-016, RMQ-017: with a prefetch of 2, two of five; and these expire when they come back."""
     dead = r.declare(vhost, "dead")
     q = r.declare(vhost, message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -259,7 +259,7 @@ def test_a_ttl_of_zero_reaches_a_consumer_with_credit(vhost):
     assert r.present(q) == [] and r.texts(r.take(dead, 9)) == ["0", "1"]
 
 
-def test_all_of_them_reach_a_consumer_without_limit(vhost):
+def test_all_zero_ttl_messages_reach_a_consumer_without_a_prefetch_limit(vhost):
     """RMQ-017: acknowledged or not."""
     q = r.declare(vhost, message_ttl=0)
     for no_ack in (False, True):
@@ -322,7 +322,7 @@ def test_expired_messages_are_recorded_as_events(vhost):
     assert [(e.kind, e.reason) for e in events(q) if e.kind != EventKind.SENT] == [(EventKind.EXPIRED, "expired")] * 5
 
 
-def test_expired_ones_behind_the_head_cost_a_get_nothing(vhost):
+def test_expired_messages_behind_the_head_do_not_slow_a_get(vhost):
     """20,000 of them; `make bench` has a million."""
     slow, fast = r.declare(vhost, "slow"), r.declare(vhost, "fast")
     for q in (slow, fast):
@@ -343,7 +343,7 @@ def test_expired_ones_behind_the_head_cost_a_get_nothing(vhost):
     assert len(r.present(slow)) == 20_001  # they are still there
 
 
-def test_a_sweep_takes_its_time(vhost):
+def test_a_sweep_expires_messages_in_batches(vhost):
     q = r.declare(vhost, message_ttl=100)
     rabbitmq.publish(vhost, [Publication(b"old", routing_key="q")] * 1100)
     r.step(q, 100)
@@ -358,7 +358,7 @@ def test_a_sweep_takes_its_time(vhost):
     assert r.OWNER and r.ledger_agrees(q)
 
 
-def test_a_lazy_queue_expires_the_same_way(vhost):
+def test_messages_of_a_lazy_queue_expire_the_same_way(vhost):
     """RMQ-025, RMQ-190"""
     q = r.declare(vhost, queue_mode="lazy", message_ttl=100)
     r.send(q, "old")

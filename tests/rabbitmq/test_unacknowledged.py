@@ -55,14 +55,14 @@ def held(request, vhost):
     return q, deliveries
 
 
-def test_unacknowledged_messages_are_passed(held):
+def test_unacknowledged_messages_are_skipped(held):
     q, _ = held
     assert r.texts(r.take(q, 5)) == ["11", "12"]
     assert r.take(q, 5) == [] and r.get(q) is None and bounds_hold(q)
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
-def test_what_is_requeued_is_found_at_once_and_in_order(held, no_ack):
+def test_requeued_messages_are_found_immediately_and_in_order(held, no_ack):
     q, deliveries = held
     requeue(q, deliveries, 7)
     requeue(q, deliveries, 3, 9)
@@ -83,7 +83,7 @@ def test_a_requeued_message_that_has_expired_is_not_delivered(vhost):
     assert r.texts(r.take(q, 5)) == ["13"] and r.ledger_agrees(q)
 
 
-def test_the_bound_goes_with_what_it_passes(held):
+def test_the_bound_ends_with_the_messages_it_skips(held):
     q, deliveries = held
     rabbitmq.acknowledge(q, r.tokens(*deliveries.values()))
     sweeps.advance_heads()
@@ -91,7 +91,7 @@ def test_the_bound_goes_with_what_it_passes(held):
     assert entity_id(q) not in {of for _, of in delivery._passing_locked}
 
 
-def test_records_do_not_pile_up(held):
+def test_records_do_not_accumulate(held):
     q, deliveries = held
     for _ in range(5):
         requeue(q, deliveries, 7, counts=False)
@@ -101,7 +101,7 @@ def test_records_do_not_pile_up(held):
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
-def test_what_consumers_have_room_for_is_not_too_much(vhost, no_ack):
+def test_messages_for_consumers_with_capacity_do_not_exceed_the_limit(vhost, no_ack):
     """RMQ-090, also while the bound is used: messages are the consumers' before the queue counts."""
     q = r.declare(vhost, max_length=1)
     for n in range(10):

@@ -101,7 +101,7 @@ def waiting_channel(no_timers, connection, queue):
     return channel
 
 
-def test_an_acknowledgement_makes_room_at_once(waiting_channel):
+def test_an_acknowledgement_frees_capacity_immediately(waiting_channel):
     waiting = Waiting(waiting_channel)
     settled(waiting_channel)
     waiting_channel.ack(1)
@@ -109,7 +109,7 @@ def test_an_acknowledgement_makes_room_at_once(waiting_channel):
 
 
 @pytest.mark.parametrize("settle", ["nack", "reject", "recover"])
-def test_what_is_requeued_is_the_next_one_at_once(waiting_channel, settle):
+def test_a_requeued_message_is_delivered_next_immediately(waiting_channel, settle):
     """RMQ-116"""
     waiting = Waiting(waiting_channel)
     settled(waiting_channel)
@@ -117,7 +117,7 @@ def test_what_is_requeued_is_the_next_one_at_once(waiting_channel, settle):
     assert [(d.body, d.redelivered) for d in waiting.result()] == [(b"a", True)]
 
 
-def test_a_changed_prefetch_of_the_channel_is_noticed_at_once(no_timers, connection, queue):
+def test_a_changed_channel_prefetch_applies_immediately(no_timers, connection, queue):
     """RMQ-141"""
     send(queue, "a", "b")
     channel = connection.channel()
@@ -130,7 +130,7 @@ def test_a_changed_prefetch_of_the_channel_is_noticed_at_once(no_timers, connect
     assert bodies(waiting.result()) == "b"
 
 
-def test_a_consumer_that_begins_while_its_channel_waits_is_served_at_once(no_timers, connection, queue):
+def test_a_consumer_added_while_its_channel_waits_is_served_immediately(no_timers, connection, queue):
     channel = connection.channel()
     send(channel.declare_queue("other").address, "x")
     channel.consume("q")
@@ -140,7 +140,7 @@ def test_a_consumer_that_begins_while_its_channel_waits_is_served_at_once(no_tim
     assert bodies(waiting.result()) == "x"
 
 
-def test_what_another_channel_gives_back_is_delivered_at_once(no_timers, connection, queue):
+def test_messages_requeued_by_another_channel_are_delivered_immediately(no_timers, connection, queue):
     send(queue, "a")
     holding, channel = connection.channel(), connection.channel()
     holding.get("q")
@@ -151,7 +151,7 @@ def test_what_another_channel_gives_back_is_delivered_at_once(no_timers, connect
     assert [(d.body, d.redelivered) for d in waiting.result()] == [(b"a", True)]
 
 
-def test_the_next_single_active_consumer_takes_over_at_once(no_timers, connection):
+def test_the_next_single_active_consumer_takes_over_immediately(no_timers, connection):
     """RMQ-148"""
     address = connection.channel().declare_queue("sac", arguments={"x-single-active-consumer": True}).address
     active, next_ = connection.channel(), connection.channel()
@@ -166,7 +166,7 @@ def test_the_next_single_active_consumer_takes_over_at_once(no_timers, connectio
     assert [(d.body, d.redelivered) for d in waiting.result()] == [(b"a", True), (b"b", False)]
 
 
-def test_a_closed_channel_does_not_wait(no_timers, connection, queue):
+def test_closing_a_channel_ends_its_wait(no_timers, connection, queue):
     channel = connection.channel()
     channel.consume("q")
     waiting = Waiting(channel)
@@ -174,7 +174,7 @@ def test_a_closed_channel_does_not_wait(no_timers, connection, queue):
     assert isinstance(waiting.result(), AmqpError)
 
 
-def test_a_connection_that_is_closed_by_an_operator_does_not_wait(no_timers, connection, queue):
+def test_closing_a_connection_as_an_operator_ends_its_waits(no_timers, connection, queue):
     channel = connection.channel()
     channel.consume("q")
     waiting = Waiting(channel)
@@ -182,7 +182,7 @@ def test_a_connection_that_is_closed_by_an_operator_does_not_wait(no_timers, con
     assert "for a test" in str(waiting.result())
 
 
-def test_the_consumers_of_a_deleted_queue_end_at_once(no_timers, connection, queue):
+def test_the_consumers_of_a_deleted_queue_end_immediately(no_timers, connection, queue):
     """RMQ-146"""
     channel = connection.channel()
     channel.consume("q", tag="t")
@@ -209,7 +209,7 @@ def test_one_statement_serves_the_consumers_of_several_channels_in_turns(no_time
     assert held[0].n == 4 and ledger_agrees(queue)
 
 
-def test_who_acknowledges_and_who_does_not_are_served_in_one_round(no_timers, connection, queue):
+def test_consumers_with_and_without_acknowledgement_are_served_in_one_round(no_timers, connection, queue):
     """RMQ-114, RMQ-145"""
     first, second = connection.channel(), connection.channel()
     first.consume("q", no_ack=True)
@@ -235,7 +235,7 @@ def test_higher_priorities_are_served_first_among_channels_that_wait(no_timers, 
     assert [bodies(waiting.result()) for waiting in calls] == ["2", "01"]
 
 
-def test_nobody_gets_more_than_was_asked_for(no_timers, connection, queue):
+def test_a_call_gets_at_most_the_requested_number_of_messages(no_timers, connection, queue):
     first, second = connection.channel(), connection.channel()
     for channel in (first, second):
         channel.consume("q")
@@ -273,7 +273,7 @@ def test_a_prefetch_of_one_needs_two_statements_for_each_message(no_timers, fres
     assert rabbitmq.get_queue(queue).messages == 0 and ledger_agrees(queue)
 
 
-def test_channels_that_wait_together_ask_the_database_about_twice_a_second(fresh_epoch, vhost, monkeypatch):
+def test_waiting_channels_poll_the_database_about_twice_a_second(fresh_epoch, vhost, monkeypatch):
     """However many they are."""
     found = Counter()
     drivers = (wake_ups, fetching, fetching.tidying, delivering)
@@ -325,7 +325,7 @@ def run_on_channels(vhost, count, story):
     return asyncio.run(steps())
 
 
-def test_acknowledgements_of_a_burst_are_few_statements_and_a_refusal_is_its_channels_alone(fresh_epoch, queue, monkeypatch):
+def test_a_burst_of_acknowledgements_takes_few_statements_and_separate_refusals(fresh_epoch, queue, monkeypatch):
     """RMQ-112"""
     rabbitmq.publish(queue.namespace, [rabbitmq.Publication(b"x", routing_key="q")] * 60)
 
@@ -347,7 +347,7 @@ def test_acknowledgements_of_a_burst_are_few_statements_and_a_refusal_is_its_cha
     assert rabbitmq.get_queue(queue).messages == 10 and ledger_agrees(queue)
 
 
-def test_publications_of_several_connections_are_few_statements_in_the_order_of_each(fresh_epoch, queue, monkeypatch):
+def test_publications_of_several_connections_take_few_statements_and_keep_their_order(fresh_epoch, queue, monkeypatch):
     """RMQ-110"""
 
     async def story(channels):
@@ -372,7 +372,7 @@ def test_publications_of_several_connections_are_few_statements_in_the_order_of_
 # Consumers that disappear
 
 
-def test_what_was_taken_for_a_consumer_that_is_gone_comes_back_as_if_never_delivered(no_timers, connection, queue, monkeypatch):
+def test_messages_taken_for_a_cancelled_consumer_are_returned_as_undelivered(no_timers, connection, queue, monkeypatch):
     """RMQ-119: the consumer is cancelled after the statement that took a message for it, and before it has the message."""
     channel = connection.channel()
     channel.consume("q", tag="t")
@@ -400,7 +400,7 @@ def test_what_was_taken_for_a_consumer_that_is_gone_comes_back_as_if_never_deliv
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
-def test_consumers_that_disappear_in_every_instant_lose_nothing(fresh_epoch, queue, no_ack):
+def test_consumers_that_disappear_at_any_instant_lose_no_messages(fresh_epoch, queue, no_ack):
     """Calls are cancelled, consumers cancelled and channels closed while messages arrive; each is got once, or is there."""
     rounds, dice, got = 120, random.Random(7), Counter()
 
@@ -461,9 +461,7 @@ def test_consumers_that_disappear_in_every_instant_lose_nothing(fresh_epoch, que
 
 
 @pytest.mark.parametrize("of_all", [False, True])
-def test_a_look_that_is_under_way_takes_no_room_from_a_message_that_cannot_wait(
-    no_timers, connection, queue, monkeypatch, of_all
-):
+def test_a_running_poll_does_not_use_the_capacity_for_a_zero_ttl_message(no_timers, connection, queue, monkeypatch, of_all):
     """RMQ-016: nor does the consumer get more than its prefetch if the look finds something, which goes back."""
     channel = connection.channel()
     channel.qos(1, global_=of_all)
@@ -488,7 +486,7 @@ def test_a_look_that_is_under_way_takes_no_room_from_a_message_that_cannot_wait(
     assert [(d.body, d.redelivered) for d in channel.deliveries(5)] == [(b"later", False)]
 
 
-def test_turns_count_what_a_channel_asked_for():
+def test_turns_respect_the_number_requested_by_a_channel():
     class Fake:
         credit = 4
 

@@ -38,7 +38,7 @@ def test_a_waiting_consumer_gets_dead_letters_of_queues_without_consumers(vhost,
     assert ledger_agrees(EntityAddress(vhost, "q0")) and ledger_agrees(last)
 
 
-def test_it_is_so_for_what_expires_while_somebody_waits_and_along_a_chain(vhost, channel):
+def test_a_waiting_consumer_gets_messages_that_expire_along_a_chain_of_queues(vhost, channel):
     last = chain(vhost, 1000, *[0] * 9)
     send(EntityAddress(vhost, "q0"), "x")
     channel.consume(last.path)
@@ -53,7 +53,7 @@ def test_it_is_so_for_what_expires_while_somebody_waits_and_along_a_chain(vhost,
     assert [death["queue"] for death in found[0].properties.headers["x-death"]] == [f"q{n}" for n in reversed(range(10))]
 
 
-def test_what_waits_behind_a_head_that_lives_is_not_looked_at_again_and_again(vhost, channel):
+def test_messages_behind_an_unexpired_head_are_not_checked_repeatedly(vhost, channel):
     """RMQ-013: it is no work for who waits elsewhere."""
     last = chain(vhost, 60_000)
     send(EntityAddress(vhost, "q0"), "lives")

@@ -106,7 +106,7 @@ OPERATIONS = (directly, without_acknowledgement, requeued, copied, in_a_limited_
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 @many
 @given(sent=MESSAGES)
-def test_a_message_is_delivered_as_it_was_published(broker_database, operation, sent):
+def test_a_message_is_delivered_as_published(broker_database, operation, sent):
     found = operation(r.declare(new_vhost(), "q"), sent)
     for delivery, properties in zip(found, sent, strict=True):
         assert delivery.header_table == properties.header_table
@@ -118,7 +118,7 @@ def test_a_message_is_delivered_as_it_was_published(broker_database, operation, 
 
 @many
 @given(sent=MESSAGES)
-def test_a_dead_letter_has_its_deaths_and_all_that_was_published(broker_database, sent):
+def test_a_dead_letter_has_its_deaths_and_all_published_values(broker_database, sent):
     """RMQ-065, RMQ-066: the headers as published, in their order, and the deaths."""
     vhost = new_vhost()
     dead, queue = r.declare(vhost, "dead"), with_dlx(vhost, "q")
@@ -134,7 +134,7 @@ def test_a_dead_letter_has_its_deaths_and_all_that_was_published(broker_database
 
 @many
 @given(first=of(SIMPLE).filter(lambda t: ROUTING.isdisjoint(wire_table.decode(t))))
-def test_bcc_is_removed_and_the_rest_stays(broker_database, first):
+def test_bcc_is_removed_and_other_headers_stay(broker_database, first):
     """RMQ-366"""
     bcc = b"\x03BCC" + b"A\x00\x00\x00\x06S\x00\x00\x00\x01k"
     queue = r.declare(new_vhost(), "q")
@@ -142,7 +142,7 @@ def test_bcc_is_removed_and_the_rest_stays(broker_database, first):
     assert delivery.header_table == first
 
 
-def test_a_quorum_queue_adds_its_count(vhost):
+def test_a_quorum_queue_adds_the_delivery_count(vhost):
     """RMQ-120"""
     queue = r.declare(vhost, "q", type="quorum")
     publish(queue, [Properties(header_table=b""), Properties()])
@@ -155,7 +155,7 @@ def column(queue):
     return [row[0] for row in connections.current().execute(query, [entity_id(queue)])]
 
 
-def test_what_the_json_says_is_not_stored_twice(queue):
+def test_a_table_that_the_json_represents_exactly_is_not_stored_twice(queue):
     plain = b"\x01aI\x00\x00\x00\x01\x02abV"
     other = b"\x02abV\x01aI\x00\x00\x00\x01"  # another order than that of PostgreSQL's JSON
     publish(queue, [Properties(), Properties(headers={"ab": None, "a": 1})])
@@ -174,7 +174,7 @@ def test_what_the_json_says_is_not_stored_twice(queue):
         (Properties(timestamp=2**64), "timestamp"),
     ],
 )
-def test_what_is_no_table_is_refused_and_nothing_stored(queue, properties, name):
+def test_an_invalid_table_is_refused_and_nothing_is_stored(queue, properties, name):
     with pytest.raises(InvalidArgument) as refused:
         publish(queue, [Properties(), properties])
     assert refused.value.name == name and rabbitmq.get(queue, no_ack=True) is None

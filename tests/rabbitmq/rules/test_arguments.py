@@ -92,7 +92,7 @@ def test_good_values_are_accepted(argument, value):
     assert check({argument: value}) == "classic"
 
 
-def test_durations_have_a_range():
+def test_durations_are_limited_to_a_range():
     for argument, least in (("x-message-ttl", 0), ("x-expires", 1)):
         check({argument: least})
         check({argument: MOST})
@@ -100,7 +100,7 @@ def test_durations_have_a_range():
         problem({argument: MOST + 1})
 
 
-def test_lengths_are_not_negative():
+def test_negative_lengths_are_refused():
     for argument in ("x-max-length", "x-max-length-bytes"):
         check({argument: 0})
         problem({argument: -1})
@@ -137,7 +137,7 @@ def test_arguments_of_other_types_are_refused(argument, value, types):
             assert check({argument: value, "x-queue-type": kind}) == kind
 
 
-def test_quorum_arguments():
+def test_quorum_queues_accept_their_arguments():
     assert check({"x-queue-type": "quorum", "x-delivery-limit": -1, "x-dead-letter-strategy": "at-least-once"}) == "quorum"
     assert problem({"x-delivery-limit": "5"}, type="quorum").endswith('"expected integer, got longstr"')
 
@@ -156,13 +156,13 @@ def test_unknown_arguments_are_accepted():
     assert check({"foo": [1, {"a": None}], "x-unheard-of": "y"}) == "classic"
 
 
-def test_a_bad_value_is_said_before_an_argument_that_the_type_lacks():
+def test_a_bad_value_is_reported_before_an_argument_that_the_type_lacks():
     """RMQ-384"""
     assert problem({"x-queue-mode": 5}, type="quorum").endswith("of queue type rabbit_quorum_queue")
     assert problem({"x-queue-mode": 5, "x-expires": 0}, type="quorum").endswith("{value_zero,0}")
 
 
-def test_the_type_is_said_once():
+def test_the_type_must_be_consistent_with_its_argument():
     assert check({}, type="quorum") == "quorum"
     assert check({"x-queue-type": "quorum"}, type="quorum") == "quorum"
     assert "inequivalent arg 'x-queue-type'" in problem({"x-queue-type": "quorum"}, type="classic")
@@ -185,7 +185,7 @@ def test_arguments_are_no_larger_than_a_frame():
 
 
 @pytest.mark.parametrize("asked", ["if-unused", "if-empty"])
-def test_only_a_classic_queue_is_deleted_on_a_condition(asked):  # RMQ-385
+def test_only_a_classic_queue_can_be_deleted_conditionally(asked):  # RMQ-385
     def delete(type, **options):
         arguments.check_queue_deletion("/", "b1", type, **{"if_unused": False, "if_empty": False, **options})
 

@@ -22,7 +22,7 @@ def die(headers=None, properties=PROPERTIES, **changes):
     )
 
 
-def test_the_first_death():
+def test_the_first_death_sets_the_headers():
     died = die({"own": 1})
     assert died.headers["x-death"][0]["count"].type == "long"
     assert died.headers["x-death"] == [
@@ -55,7 +55,7 @@ def test_properties_are_kept_except_for_the_expiration():
     assert "original-expiration" not in die().headers["x-death"][0]
 
 
-def test_the_routing_key_is_the_queues_or_the_messages_own():
+def test_the_routing_key_is_that_of_the_queue_or_of_the_message():
     own = die({"CC": ["c"]}, routing_keys=("k", "c"))
     assert own.routing_keys == ("k", "c") and own.headers["CC"] == ["c"]
     assert die({"CC": ["c"]}).routing_keys == ("k", "c")  # CC may be left to the headers
@@ -64,7 +64,7 @@ def test_the_routing_key_is_the_queues_or_the_messages_own():
     assert given_one.headers["x-death"][0]["routing-keys"] == ["k", "c"]
 
 
-def test_a_key_of_bcc_routes_and_is_recorded_nowhere():
+def test_a_bcc_key_routes_and_is_not_recorded():
     blind = die({"CC": ["c"]}, routing_keys=("k", "blind", "c"))
     assert blind.routing_keys == ("k", "blind", "c")
     assert blind.headers["x-death"][0]["routing-keys"] == ["k", "c"]
@@ -120,23 +120,23 @@ def test_a_count_is_a_positive_number_with_room_to_grow(count, read):
 
 
 @pytest.mark.parametrize("time", [True, False, "yesterday", None, 1.5])
-def test_a_time_that_is_none_is_left_out(time):
+def test_an_invalid_time_is_left_out(time):
     [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": time}]})
     assert found.time is None
 
 
-def test_an_entry_without_a_count_is_one_death():
+def test_an_entry_without_a_count_counts_as_one_death():
     assert [death.count for death in deaths.history({"x-death": [{"queue": "q", "reason": "expired"}]})] == [1]
 
 
 @pytest.mark.parametrize(("count", "after"), [(2**62 - 1, 2**62), (2**62, 2**62), (2**63, 2**62)])
-def test_a_count_ends_where_a_long_has_room_left(count, after):
+def test_a_count_is_capped_below_the_maximum_of_a_long(count, after):
     died = die({"x-death": [{"queue": "q", "reason": "expired", "count": count}]})
     assert [death.count for death in deaths.history(died.headers)] == [after]
     assert plain(died.headers["x-death"])[0]["count"] == after
 
 
-def test_a_number_is_a_time():
+def test_a_number_is_read_as_a_time():
     [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": 5}]})
     assert found.time == 5
 
@@ -152,7 +152,7 @@ JSONLIKE = st.recursive(
 
 
 @given(JSONLIKE, st.lists(st.sampled_from(["q", "a"]), max_size=4))
-def test_nothing_in_x_death_breaks_dead_lettering(garbage, queues):
+def test_invalid_x_death_headers_never_break_dead_lettering(garbage, queues):
     headers = {"x-death": garbage}
     for queue in ["q", *queues]:
         headers = die(headers, queue=queue).headers
@@ -188,7 +188,7 @@ def test_a_cycle_without_a_rejection_ends(steps, target, cycle):
     assert deaths.is_cycle(died_in(*steps), target) is cycle
 
 
-def test_a_retry_loop_counts():
+def test_a_retry_loop_increases_the_count():
     headers = None
     for count in (1, 2, 3):
         headers = die(headers, queue="work", reason=Reason.REJECTED).headers
@@ -198,7 +198,7 @@ def test_a_retry_loop_counts():
         assert [d.count for d in deaths.history(headers)] == [count, count]
 
 
-def test_where_a_message_is_moved_back_to():
+def test_a_message_is_moved_back_to_the_queue_of_its_last_or_first_death():
     """RMQ-390: the newest death's queue, or the one that x-first-death-queue names, wherever its entry stands by now."""
     headers = died_in(("a", "rejected"), ("b", "expired"), ("a", "rejected"), ("c", "maxlen"))
     assert deaths.origin(headers).queue == "c" and deaths.origin(headers, first=True).queue == "a"
@@ -206,7 +206,7 @@ def test_where_a_message_is_moved_back_to():
     assert deaths.origin(None) is deaths.origin({"x-death": "garbage"}, first=True) is None
 
 
-def test_a_message_that_is_moved_begins_anew_and_forgets_nothing():
+def test_a_moved_message_starts_a_new_x_death_and_keeps_the_old_one():
     """RMQ-391, RMQ-072"""
     headers = died_in(("a", "expired"), ("b", "expired"))
     assert deaths.is_cycle(die(headers, queue="a").headers, "b")
@@ -223,5 +223,5 @@ def test_a_message_that_is_moved_begins_anew_and_forgets_nothing():
 @pytest.mark.parametrize(
     "headers", [{}, {"x-death": "garbage"}, {"x-death": []}, {"x-death": [{"queue": 1, "reason": "expired"}]}]
 )
-def test_what_tells_of_no_death_is_moved_as_it_is(headers):
+def test_headers_without_deaths_are_moved_unchanged(headers):
     assert deaths.archive_deaths(headers) == headers

@@ -74,7 +74,7 @@ EXAMPLE = {
 }
 
 
-def test_a_file_is_read():
+def test_a_definitions_file_is_parsed():
     found = parse(json.dumps(EXAMPLE))
     assert not found.problems and not found.warnings
     assert [v.name for v in found.vhosts] == ["/", "shop"]
@@ -96,7 +96,7 @@ def test_a_file_is_read():
     ]
 
 
-def test_what_is_written_is_read_back():
+def test_a_definitions_file_round_trips():
     found = parse(EXAMPLE)
     again = parse(json.loads(json.dumps(definitions.format(found))))
     assert not again.problems
@@ -105,7 +105,7 @@ def test_what_is_written_is_read_back():
     assert [p["name"] for p in definitions.format(found)["parameters"]] == ["cap"]
 
 
-def test_the_file_of_one_virtual_host():
+def test_a_file_of_one_virtual_host_has_only_its_objects():
     written = definitions.format(parse(EXAMPLE), vhost="shop", versions={"product_name": "RabbitMQ"})
     assert not {"users", "vhosts", "permissions"} & written.keys() and written["product_name"] == "RabbitMQ"
     assert all("vhost" not in item for section in ("queues", "exchanges", "bindings") for item in written[section])
@@ -122,7 +122,7 @@ def test_a_file_is_json_whatever_the_arguments_are():
     assert again["arguments"] == {"x": "nan", "y": ["inf", -1.5]}
 
 
-def test_what_lives_by_a_connection_or_always_is_not_written():
+def test_exclusive_and_system_objects_are_not_written():
     written = definitions.format(
         Definitions(
             vhosts=[VhostItem("/")],
@@ -223,7 +223,7 @@ def test_a_time_to_live_of_ten_years_is_kept_without_a_warning():
     assert found.policies[0].policy.definition == {"message-ttl": 315360000000} and found.warnings == []
 
 
-def test_what_is_unknown_is_told():
+def test_unknown_members_are_reported_as_warnings():
     assert [str(w) for w in parse({"streams": []}).warnings] == ["streams: is unknown and was ignored"]
 
 
@@ -256,7 +256,7 @@ def test_any_document_is_read_or_has_problems(document):
         assert len(getattr(again, member)) == len(getattr(found, member))
 
 
-def test_a_policy_keeps_all_it_says():
+def test_a_policy_round_trips():
     policy = Policy("p", "^a", {"max-length": 1}, "exchanges", -1.5)
     written = definitions.format(Definitions(policies=[PolicyItem("/", policy)]))
     assert parse(written).policies[0].policy == policy

@@ -41,12 +41,12 @@ from broker_core.rabbitmq.rules.erlang import Atom, Chars, term
         ),
     ],
 )
-def test_texts(error, text, code, ends_connection):
+def test_errors_have_the_texts_of_rabbitmq(error, text, code, ends_connection):
     assert (error.text, error.reply_code, error.is_connection_error) == (text, code, ends_connection)
     assert str(error) == text
 
 
-def test_reply_codes_are_the_protocols():
+def test_reply_codes_are_those_of_the_protocol():
     of_channels = {"CONTENT_TOO_LARGE": 311, "ACCESS_REFUSED": 403, "NOT_FOUND": 404, "RESOURCE_LOCKED": 405}
     of_channels |= {"PRECONDITION_FAILED": 406}
     of_connections = {"CONNECTION_FORCED": 320, "FRAME_ERROR": 501, "SYNTAX_ERROR": 502, "COMMAND_INVALID": 503}

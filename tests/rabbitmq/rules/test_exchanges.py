@@ -80,7 +80,7 @@ def test_only_the_alternate_exchange_is_compared():
     assert error.text.endswith("received none but current is the value 'y' of type 'longstr'")
 
 
-def test_an_alternate_exchange_is_named_by_a_text():
+def test_an_alternate_exchange_must_be_a_string():
     error = refusal(arguments.check_exchange, "/", "x", "direct", {"alternate-exchange": 5}, exists=False)
     assert (
         error.text == "PRECONDITION_FAILED - invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
@@ -101,7 +101,7 @@ def test_a_bad_x_match_is_refused():
     arguments.check_binding_arguments("topic", {"x-match": "bogus"})  # means nothing there
 
 
-def test_the_properties_key_of_a_binding():
+def test_a_binding_has_the_properties_key_of_rabbitmq():
     assert properties_key("a.b", {}) == "a.b"
     assert properties_key("", {}) == "~"
     assert properties_key("k", {"a": 1}) == "k~98008c5a75407710ff0407"  # as it is stored

@@ -50,14 +50,14 @@ READY, UNACKED, EXPIRED = A(), A(owner_id=7, held_since=AGO, locked_by="worker")
         (READY, QueueFacts(unused_until=SOON), [Code.NO_CONSUMER, Code.NEXT, Code.QUEUE_EXPIRES]),
     ],
 )
-def test_every_reason_is_told(message, queue, codes):
+def test_every_reason_is_explained(message, queue, codes):
     reasons = explaining.explain(message, queue, NOON)
     assert [reason.code for reason in reasons] == codes
     assert is_deliverable(reasons) == (display_state(message, NOON) is DisplayState.READY)
     assert (explaining.why_not(message, NOON) is None) == is_deliverable(reasons)
 
 
-def test_instants_and_holders_are_told():
+def test_explanations_name_instants_and_holders():
     (unacked,) = explaining.explain(UNACKED, QueueFacts(acknowledgement_timeout_at=SOON), NOON)
     assert unacked.ends_at == SOON and "worker" in unacked.text and "5 min" in unacked.text
     (behind,) = explaining.explain(EXPIRED, QueueFacts(head=HeadFacts(3, SOON)), NOON)
@@ -75,7 +75,7 @@ def test_instants_and_holders_are_told():
         (2, False, "2 messages ahead."),
     ],
 )
-def test_the_place_in_a_queue(before, capped, text):
+def test_an_explanation_gives_the_position_in_the_queue(before, capped, text):
     queue = QueueFacts(consumers=(FREE,))
     assert [reason.text for reason in explaining.explain(READY, queue, NOON, place=QueuePosition(before, capped))] == [text]
 
@@ -98,7 +98,7 @@ def test_the_place_in_a_queue(before, capped, text):
         ),
     ],
 )
-def test_consumers_that_have_enough_are_told(queue, text):
+def test_an_explanation_names_consumers_without_capacity(queue, text):
     assert explaining.explain(READY, queue, NOON)[0].text == text
 
 
@@ -110,7 +110,7 @@ def test_an_unacknowledged_message_expires_on_return(expires_at, when, ends_at):
     assert (found.text.partition(".")[0], found.ends_at) == (f"Its time-to-live {when}", ends_at)
 
 
-def test_what_becomes_of_the_dead_is_told():
+def test_an_explanation_says_what_happens_to_the_dead_letter():
     message = A(expires_at=SOON)
 
     def fate(**facts):
@@ -133,7 +133,7 @@ def test_what_becomes_of_the_dead_is_told():
         (replace(UNACKED, expires_at=AGO), DisplayState.UNACKED, None),
     ],
 )
-def test_standings(message, wanted, changes_at):
+def test_the_display_state_follows_from_the_facts(message, wanted, changes_at):
     assert display_state(message, NOON) is wanted
     assert next_change_at(message, NOON) == changes_at
     assert wanted.is_pending is (wanted is DisplayState.EXPIRED)

@@ -39,14 +39,14 @@ def test_a_delivery_mode_is_1_or_2():
     assert messages.check_properties({"priority": 255, "expiration": "10"}) == 10
 
 
-def test_a_body_has_a_limit():
+def test_a_body_has_a_maximum_size():
     messages.check_body(b"12", 2)
     with pytest.raises(AmqpError, match="message size 3 is larger than configured max size 2"):
         messages.check_body(b"123", 2)
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("0", 0), ("5", 5), ("+5", 5), ("007", 7), ("315360000000", 315360000000)])
-def test_an_expiration_is_digits(text, milliseconds):
+def test_an_expiration_must_be_digits(text, milliseconds):
     assert expiration.parse(text) == milliseconds
     assert expiration.parse(None) is None
 
@@ -80,7 +80,7 @@ def test_a_very_long_expiration_is_shown_by_its_beginning():
 
 
 @given(st.text(max_size=12) | st.integers().map(str) | st.just("9" * 5000))
-def test_any_text_is_a_number_or_refused(text):
+def test_any_expiration_text_is_a_number_or_refused(text):
     try:
         assert 0 <= expiration.parse(text) <= 315360000000
     except AmqpError as exc:

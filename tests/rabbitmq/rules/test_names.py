@@ -29,17 +29,17 @@ def test_a_refusal_shows_the_first_80_characters_of_a_name():
 
 
 @pytest.mark.parametrize("name", ["/", "a b", "é" * 127 + "a", "x" * 255, "\x80"])
-def test_names_of_virtual_hosts(name):
+def test_valid_virtual_host_names_are_accepted(name):
     assert names.check_vhost_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "é" * 128, "a\x00", "a\x1f", "a\x7f", "\ud800", None, 5])
-def test_what_is_no_name_of_a_virtual_host_is_refused(name):
+def test_invalid_virtual_host_names_are_refused(name):
     with pytest.raises(InvalidArgument, match="must have 1 to 255 bytes of UTF-8 without control characters"):
         names.check_vhost_name(name)
 
 
-def test_generated_names():
+def test_generated_names_are_unique_with_the_prefix_of_rabbitmq():
     made = names.generated(names.QUEUE_PREFIX, bytes(range(16)))
     assert made == "amq.gen-AAECAwQFBgcICQoLDA0ODw"
     assert len(made) == len("amq.gen-") + 22

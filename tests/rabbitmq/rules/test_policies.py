@@ -21,7 +21,7 @@ def refusal(document, **options):
     return refused.value.reason
 
 
-def test_the_ends_of_ranges_are_accepted():
+def test_the_bounds_of_ranges_are_accepted():
     for definition in (
         {"message-ttl": 0, "expires": 1, "max-length": 0, "max-length-bytes": 0},
         {"delivery-limit": 0, "consumer-timeout": 0},
@@ -38,7 +38,7 @@ WHOLE_NUMBERS = {
 
 
 @pytest.mark.parametrize("key", WHOLE_NUMBERS)
-def test_a_whole_number_has_its_range(key):
+def test_an_integer_out_of_range_is_refused(key):
     least, most = WHOLE_NUMBERS[key], 315_360_000_000 if key in ("message-ttl", "expires") else 2**63 - 1
     for value in (least, most):
         assert policies.parse("p", {"pattern": "", "definition": {key: value}}).definition == {key: value}
@@ -55,7 +55,7 @@ def test_a_refused_definition_comes_with_advice(definition):
     assert refused.value.advice
 
 
-def test_the_advice_of_a_time_to_live_names_its_end():
+def test_the_advice_for_a_time_to_live_names_its_maximum():
     with pytest.raises(InvalidPolicy) as refused:
         policies.parse("p", {"pattern": "", "definition": {"message-ttl": -1}})
     assert refused.value.advice == "Enter a whole number that is not negative: milliseconds, at most 315360000000."
@@ -103,7 +103,7 @@ def test_bad_policies_have_exact_texts(changes, reason):
     assert refusal({"pattern": "", "definition": TTL, **changes}) == reason
 
 
-def test_what_is_nested_without_end_is_refused_with_its_beginning():
+def test_a_recursive_value_is_refused_with_its_beginning():
     endless: list = []
     endless.append(endless)
     for key in ("message-ttl", "ha-params"):
@@ -115,7 +115,7 @@ def test_pattern_and_definition_are_required():
     assert refusal({"pattern": ""}) == "[{key_missing,definition}]"
 
 
-def test_any_number_is_a_priority():
+def test_any_number_is_accepted_as_a_priority():
     for priority in (0, -5, 1.5, 10**9):
         assert policies.parse("p", {"pattern": "", "definition": TTL, "priority": priority}).priority == priority
     assert policies.parse("p", {"pattern": "", "definition": TTL}) == Policy("p", "", TTL, "all", 0)
@@ -205,7 +205,7 @@ def test_a_policy_with_a_key_of_another_type_of_queue_does_not_apply():
         assert found == fits.split(), key
 
 
-def test_numbers_take_the_least():
+def test_the_lowest_number_applies():
     in_force = effective_queue(
         {"x-message-ttl": 5000, "x-max-length": 50},
         a_policy(definition={"message-ttl": 1000, "max-length": 100, "expires": 7}),
@@ -281,7 +281,7 @@ def test_a_quorum_queue_has_a_delivery_limit():
     }
 
 
-def test_some_things_are_set_by_argument_alone():
+def test_some_settings_can_be_set_only_by_argument():
     found = effective_queue({"x-max-priority": 5, "x-single-active-consumer": True})
     assert found.values == {"max_priority": 5, "single_active_consumer": True}
 
@@ -294,7 +294,7 @@ DEFINITIONS = st.dictionaries(st.sampled_from(NUMBERS), st.integers(1, 9)).flatm
 
 
 @given(DEFINITIONS, DEFINITIONS | st.none(), DEFINITIONS | st.none())
-def test_what_is_in_force_agrees_with_a_naive_merge(given_, users, operators):
+def test_the_effective_settings_agree_with_a_naive_merge(given_, users, operators):
     sides = [{f"x-{k}": v for k, v in given_.items()}, users or {}, operators or {}]
     user, operator = (d and a_policy(n, definition=d) for n, d in (("u", users), ("o", operators)))
     found = effective_queue(sides[0], user or None, operator or None)

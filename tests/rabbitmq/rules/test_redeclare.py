@@ -26,7 +26,7 @@ def problem(current, wanted):
     return error.problem
 
 
-def test_properties_must_be_the_same():
+def test_a_redeclaration_must_have_the_same_properties():
     check_equivalent_queue("/", a_queue(), a_queue())
     for property in ("durable", "auto_delete"):
         other = a_queue(**{property: property == "auto_delete"})
@@ -37,7 +37,7 @@ def test_properties_must_be_the_same():
         )
 
 
-def test_an_exclusive_queue_is_declared_again_by_its_connection_alone():
+def test_an_exclusive_queue_can_be_redeclared_only_by_its_connection():
     mine, shared = a_queue(owner_id=7), a_queue()
     check_equivalent_queue("/", mine, mine)
     for current, wanted in ((mine, shared), (shared, mine), (mine, a_queue(owner_id=8))):
@@ -77,7 +77,7 @@ def test_an_exclusive_queue_is_declared_again_by_its_connection_alone():
         ),
     ],
 )
-def test_arguments_must_be_the_same(current, wanted, text):
+def test_a_redeclaration_must_have_the_same_arguments(current, wanted, text):
     assert problem(current, wanted) == "inequivalent arg " + text.format("for queue 'b1' in vhost '/'")
 
 
@@ -98,7 +98,7 @@ def test_the_width_of_an_integer_does_not_matter():
         ("k", Typed("binary", "k"), False),
     ],
 )
-def test_whole_numbers_and_others_are_different_classes(current, wanted, same):  # RMQ-346
+def test_integers_and_other_values_are_different_classes(current, wanted, same):  # RMQ-346
     if same:
         check_equivalent_queue("/", a_queue({"x-max-length": current}), a_queue({"x-max-length": wanted}))
     else:
@@ -127,7 +127,7 @@ def test_unknown_arguments_are_not_compared():
     check_equivalent_queue("/", a_queue({"foo": 1}), a_queue({"bar": [2]}))
 
 
-def test_of_several_differences_the_first_is_reported():
+def test_only_the_first_difference_is_reported():
     """RMQ-384: in an order that is another for quorum queues, where the type says it."""
     more = {"x-message-ttl": 5, "x-expires": 5, "x-overflow": "drop-head", "x-dead-letter-exchange": "d"}
     assert problem({}, more).startswith("inequivalent arg 'x-expires'")

@@ -56,7 +56,7 @@ def test_fanout_ignores_the_key():
         ("a*", ["a*"], ["ab", "a.b"]),  # only a whole word is a wildcard
     ],
 )
-def test_topic_words(pattern, matching, others):
+def test_topic_patterns_match_words(pattern, matching, others):
     router = a_router("topic", [("q1", pattern, {})])
     assert [key for key in matching + others if routed(router, key)] == matching
 
@@ -85,7 +85,7 @@ def test_the_trie_agrees_with_a_naive_matcher(patterns, key):
     assert topic.match((key,), {}) == {Destination(p, True) for p in patterns if _naive(p.split(".") if p else [], words)}
 
 
-def test_many_wildcards_come_to_an_end():
+def test_matching_many_wildcards_terminates():
     """Tried one way after the other, they would not in a lifetime."""
     topic = Topic()
     topic.add(Destination("q", True), ".".join(["#", "a"] * 40 + ["z"]), {})
@@ -121,12 +121,12 @@ HEADERS = {"n": 1, "s": "text", "x-h": "yes", "t": {"a": [1]}}
         ({"x-match": Typed("longstr", "any"), "n": 1}, True),
     ],
 )
-def test_headers_modes(arguments, there):
+def test_headers_exchanges_match_by_their_mode(arguments, there):
     router = a_router("headers", [("q1", "ignored", arguments)])
     assert routed(router, "k", HEADERS) == (("q1",) if there else ())
 
 
-def test_headers_without_headers():
+def test_a_message_without_headers_matches_only_bindings_without_arguments():
     router = a_router("headers", [("q1", "", {}), ("q2", "", {"n": 1})])
     assert routed(router, "k", None) == ("q1",)
 
@@ -144,11 +144,11 @@ def test_a_missing_exchange_is_not_found():
     assert (refused.value.reply_code, refused.value.is_connection_error) == (404, False)
 
 
-def test_the_broker_itself_may_publish_to_what_is_not_there():
+def test_the_broker_itself_may_publish_to_a_missing_exchange():
     assert a_router().route("none", ("k",), by_broker=True) == ((), ("none",))
 
 
-def test_an_internal_exchange_is_reached_by_exchanges_only():
+def test_an_internal_exchange_is_reached_only_by_exchanges():
     router = Router(
         [ExchangeDef("x", "fanout"), ExchangeDef("in", "fanout", internal=True)],
         [BindingDef("x", "in", False), BindingDef("in", "q1")],
@@ -169,7 +169,7 @@ def test_cycles_of_exchanges_end():
     assert routed(router, exchange="y") == ("q1", "q2")
 
 
-def test_alternate_exchanges_chain():
+def test_alternate_exchanges_can_be_chained():
     exchanges = [
         ExchangeDef("x", "direct", alternate_exchange="y"),
         ExchangeDef("y", "direct", alternate_exchange="z"),
@@ -183,12 +183,12 @@ def test_alternate_exchanges_chain():
     assert routed(Router(exchanges, bindings[:2], QUEUES), "3") == ()  # round and round, once
 
 
-def test_an_alternate_exchange_that_is_not_there_is_ignored():
+def test_a_missing_alternate_exchange_is_ignored():
     router = Router([ExchangeDef("x", "direct", alternate_exchange="gone")], [], QUEUES)
     assert router.route("x", ("k",)) == ((), ("gone",))
 
 
-def test_bindings_of_what_is_gone_are_ignored():
+def test_bindings_of_deleted_objects_are_ignored():
     router = Router([ExchangeDef("x", "fanout")], [BindingDef("x", "gone"), BindingDef("y", "q1"), BindingDef("x", "q2")], QUEUES)
     assert routed(router) == ("q2",)
 
@@ -198,7 +198,7 @@ def test_several_keys_make_one_copy():
     assert router.route("x", ("a", "b")).queues == ("q1", "q2")
 
 
-def test_of_ten_thousand_topic_bindings_the_one_that_matches_is_found():
+def test_the_matching_binding_is_found_among_ten_thousand():
     topic = Topic()
     for i in range(10_000):
         topic.add(Destination(f"q{i}", True), f"a.{i}.b.#", {})
@@ -227,7 +227,7 @@ def everywhere(router):
 
 
 @given(TYPES, TYPES, SOME_BINDINGS, st.lists(st.tuples(TYPES, SOME_BINDINGS, st.sets(st.integers(0, 7))), max_size=4))
-def test_a_later_router_routes_as_one_from_nothing(type, other, bindings, changes):
+def test_an_updated_router_routes_like_a_new_router(type, other, bindings, changes):
     """And the one before as ever. x may become another exchange, which loses its bindings; y stays."""
     y = ExchangeDef("y", other)
     router, now = Router([ExchangeDef("x", type), y], bindings, QUEUES), bindings
@@ -244,7 +244,7 @@ def test_a_later_router_routes_as_one_from_nothing(type, other, bindings, change
         router, now = later, kept + new
 
 
-def test_nothing_is_left_of_bindings_that_are_lost():
+def test_removed_bindings_leave_no_matcher_nodes():
     bindings = [BindingDef("x", "q1", True, key) for key in ("a.b", "a.c", "a", "#")] + [BindingDef("x", "q2", True, "a.b")]
     for type in ("direct", "fanout", "topic"):
         router = Router([ExchangeDef("x", type)], bindings, QUEUES).changed({}, bindings, [], QUEUES)

@@ -81,7 +81,7 @@ def test_a_table_round_trips(table):
         (Typed("longstr", b"\xff"), ["longstr", ["/w=="]]),  # a text that is none
     ],
 )
-def test_how_values_are_stored(value, stored):
+def test_values_are_stored_with_their_type(value, stored):
     assert encode({"a": value}) == {"a": stored}
     expected = Typed("float", 0.10000000149011612) if repr(value) == "Typed('float', 0.1)" else value
     (found,) = decode({"a": stored}).values()
@@ -110,13 +110,13 @@ def test_how_values_are_stored(value, stored):
         {"ok": {"deep": object()}},
     ],
 )
-def test_what_has_no_place_in_a_table_is_refused(value):
+def test_values_that_a_table_cannot_contain_are_refused(value):
     with pytest.raises(InvalidArgument) as refused:
         encode({"a": value})
     assert "'a'" in str(refused.value)
 
 
-def test_the_ranges_of_integers():
+def test_integers_have_the_ranges_of_their_types():
     assert INTEGERS == {
         "byte": (-128, 127), "unsignedbyte": (0, 255), "short": (-32_768, 32_767), "unsignedshort": (0, 65_535),
         "signedint": (-2_147_483_648, 2_147_483_647), "unsignedint": (0, 4_294_967_295),
@@ -149,7 +149,7 @@ def test_a_name_has_at_most_255_bytes():
     assert "n" * 80 in str(refused.value) and "n" * 81 not in str(refused.value)
 
 
-def test_tables_are_not_nested_without_end():
+def test_the_nesting_of_tables_is_limited():
     table = {}
     for _ in range(MAX_DEPTH):
         table = {"a": table}
@@ -164,11 +164,11 @@ def test_tables_are_not_nested_without_end():
         encode({"a": [array]})
 
 
-def test_plain_takes_the_types_away():
+def test_plain_removes_the_types():
     assert plain({"a": [Typed("byte", 7), {"b": Typed("long", 8)}]}) == {"a": [7, {"b": 8}]}
 
 
-def test_typed_names_the_type():
+def test_typed_returns_the_type():
     assert typed(7) == ("signedint", 7)
     assert typed(Typed("byte", 7)) == ("byte", 7)
     assert {typed(v)[0] for v in (None, True, 1, 2**40, 1.0, "", b"", Decimal(1), {}, [])} <= set(TYPES)

@@ -39,7 +39,7 @@ from tests.rabbitmq import wire_tables
         ("4600000003016156", {"a": None}),
     ],
 )
-def test_each_type(encoded, value):
+def test_each_type_round_trips(encoded, value):
     encoded = b"\x01n" + bytes.fromhex(encoded)
     headers = decode(encoded)
     assert headers == {"n": value} and table.typed(headers["n"])[0] == table.typed(value)[0]
@@ -48,7 +48,7 @@ def test_each_type(encoded, value):
 
 
 @given(wire_tables.TABLES)
-def test_a_table_is_delivered_as_it_was_published(encoded):
+def test_a_table_is_delivered_as_published(encoded):
     headers = decode(encoded)
     stored = table.encode(headers)
     kept = to_store(encoded, stored or None)
@@ -58,7 +58,7 @@ def test_a_table_is_delivered_as_it_was_published(encoded):
 
 
 @given(wire_tables.TABLES, st.dictionaries(wire_tables.NAMES, st.integers(-5, 5), max_size=2), st.data())
-def test_changed_headers_are_written_anew_and_the_others_stay(encoded, change, data):
+def test_changed_headers_are_encoded_again_and_the_others_stay(encoded, change, data):
     headers = decode(encoded)
     removed = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
     after = {name: value for name, value in headers.items() if name not in removed} | change
@@ -96,7 +96,7 @@ def test_any_bytes_are_a_table_or_refused(encoded):
         (b"\x01at", "within a value"),
     ],
 )
-def test_what_is_no_table_is_refused(encoded, problem):
+def test_invalid_tables_are_refused(encoded, problem):
     with pytest.raises(InvalidArgument, match=problem):
         decode(encoded)
 
@@ -132,12 +132,12 @@ def test_a_decimal_is_written_with_the_least_scale(value, encoded):
     assert table.encode(decode(merged(None, stored))) == stored
 
 
-def test_of_a_name_twice_the_first_counts():
+def test_the_first_of_duplicate_names_applies():
     encoded = b"\x01aI\x00\x00\x00\x01\x01aI\x00\x00\x00\x02"
     assert decode(encoded) == {"a": 1}
     assert merged(encoded, {"a": ["signedint", "1"]}) == encoded
     assert merged(encoded, {"a": ["signedint", "3"]}) == b"\x01aI\x00\x00\x00\x03"
 
 
-def test_no_table_and_an_empty_one_are_told_apart():
+def test_a_missing_and_an_empty_table_are_distinguished():
     assert to_store(b"", None) == b"" and to_store(None, None) is None and merged(b"", None) == b"" and merged(None, None) is None
