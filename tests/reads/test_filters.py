@@ -89,11 +89,11 @@ def parse(text):
         ("at:2026-11-20T10:00+01:00", TimeRange("at", at(9, day=20), at(9, 1, day=20))),
     ],
 )
-def test_a_condition(text, condition):
+def test_a_condition_is_parsed(text, condition):
     assert parse(text) == (condition,)
 
 
-def test_conditions_are_separated_by_spaces_and_know_their_places():
+def test_conditions_are_separated_by_spaces_and_have_their_position():
     text = '  id:a\t-prop."x y":"b c"  word '
     tokens = parse_tokens(text, now=NOW)
     assert [text[token.start : token.end] for token in tokens] == ["id:a", '-prop."x y":"b c"', "word"]
@@ -141,7 +141,7 @@ def test_conditions_are_separated_by_spaces_and_know_their_places():
         ("x " * 21, 40, "A filter has at most 20 conditions."),
     ],
 )
-def test_a_text_that_means_nothing_is_refused_with_its_place_and_what_to_write(text, position, problem):
+def test_an_invalid_filter_is_refused_with_the_position_and_the_remedy(text, position, problem):
     with pytest.raises(FilterError) as caught:
         parse(text)
     assert caught.value.position == position
@@ -208,7 +208,7 @@ def as_parsed(condition):
 
 
 @given(st.lists(conditions(), max_size=4))
-def test_a_filter_is_the_same_after_a_way_through_its_text(made):
+def test_a_filter_round_trips_through_its_text(made):
     text = str(MessageFilter(tuple(made)))
     found = parse_filter(text, now=NOW)
     assert found.conditions == tuple(map(as_parsed, made))
@@ -216,7 +216,7 @@ def test_a_filter_is_the_same_after_a_way_through_its_text(made):
 
 
 @given(st.text(max_size=60) | st.text('id:=<>".$[]*-\\ prop09agebody', max_size=40))
-def test_any_text_is_a_filter_or_a_filter_error_within_it(text):
+def test_any_text_is_a_filter_or_an_error_with_a_position_in_the_text(text):
     try:
         found = parse_filter(text, now=NOW)
     except FilterError as error:
@@ -234,7 +234,7 @@ def test_any_text_is_a_filter_or_a_filter_error_within_it(text):
         ("-dead-age:1m..1h", NOW - HOUR, NOW - MINUTE),
     ],
 )
-def test_ages_at_an_instant_become_times(text, start, end):
+def test_ages_are_converted_to_times_at_an_instant(text, start, end):
     [condition] = parse_filter(f"{text}", now=NOW).at(NOW).conditions
     tick = timedelta.resolution  # a range of times has its start and not its end; one of ages the other way round
     field, negated = ("dead-at", True) if "dead" in text else ("at", False)

@@ -141,20 +141,20 @@ def is_what_it_was(address, seen):
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_a_queue_of_service_bus_is_what_it_was(make_queue, seed):  # noqa: F811
+def test_the_past_of_a_service_bus_queue_is_rebuilt(make_queue, seed):  # noqa: F811
     queue = make_queue(lock_duration=timedelta(seconds=30), max_delivery_count=3)
     is_what_it_was(queue, history(queue, service_bus_act, seed))
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_a_storage_queue_is_what_it_was(account, seed):  # noqa: F811
+def test_the_past_of_a_storage_queue_is_rebuilt(account, seed):  # noqa: F811
     queue = EntityAddress(account, "jobs")
     queue_storage.create_queue(queue, max_dequeue_count=4)
     is_what_it_was(queue, history(queue, storage_act, seed))
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_a_rabbitmq_queue_is_what_it_was(vhost, seed):  # noqa: F811
+def test_the_past_of_a_rabbitmq_queue_is_rebuilt(vhost, seed):  # noqa: F811
     queue = rabbits.declare(vhost, message_ttl=60_000)
     is_what_it_was(queue, history(queue, rabbitmq_act, seed))
 
@@ -170,7 +170,7 @@ def test_an_instant_before_the_first_event_has_no_message_and_an_unknown_entity_
         reads.past(EntityAddress(queue.namespace, "none"), before)
 
 
-def test_of_many_messages_those_that_were_held_are_rebuilt_and_all_are_counted(make_queue, monkeypatch):  # noqa: F811
+def test_with_many_messages_held_messages_are_rebuilt_and_all_are_counted(make_queue, monkeypatch):  # noqa: F811
     monkeypatch.setattr(past_of_entities, "MOST_REBUILT", 5)
     queue = make_queue()
     service_bus.send(queue, [Message(b"")] * 9)
@@ -181,7 +181,7 @@ def test_of_many_messages_those_that_were_held_are_rebuilt_and_all_are_counted(m
     assert (past.counts.active, past.counts.locked) == (9, 3)
 
 
-def test_messages_that_are_not_rebuilt_are_counted_where_they_were(make_queue, monkeypatch):  # noqa: F811
+def test_messages_that_are_not_rebuilt_are_counted_in_their_past_state(make_queue, monkeypatch):  # noqa: F811
     monkeypatch.setattr(past_of_entities, "MOST_REBUILT", 2)
     queue = make_queue()
     now = namespaces.get_clock(queue.namespace).now
@@ -193,7 +193,7 @@ def test_messages_that_are_not_rebuilt_are_counted_where_they_were(make_queue, m
     assert past.capped and numbers(past.counts) == (3, 0, 5, 3, 4)
 
 
-def test_the_past_has_the_settings_that_were_in_force_then(make_queue):  # noqa: F811
+def test_the_past_has_the_settings_of_its_time(make_queue):  # noqa: F811
     queue = make_queue(max_delivery_count=3, default_message_time_to_live=timedelta(hours=1))
     service_bus.send(queue, [Message(b"")])
     began = reads.entity(queue).clock.now

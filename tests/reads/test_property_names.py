@@ -11,7 +11,7 @@ from tests.fixtures import broker_database, make_queue, namespace  # noqa: F401 
 from tests.looking import entity_id
 
 
-def test_names_of_properties_are_those_of_a_namespaces_messages(make_queue):  # noqa: F811
+def test_property_names_are_those_of_the_messages_of_a_namespace(make_queue):  # noqa: F811
     first, second, other = make_queue(), make_queue(), make_queue()
     service_bus.send(first, [Message(b"x", properties={"region": "eu", "n": 1}), Message(b"x")])
     service_bus.send(second, [Message(b"x", properties={"region": "us", "a": 1})])
@@ -23,7 +23,7 @@ def test_names_of_properties_are_those_of_a_namespaces_messages(make_queue):  # 
         reads.property_names(first.namespace, ids, actor=Actor("user", "eve", Right.SEND))
 
 
-def test_few_messages_of_few_entities_are_read_for_names(make_queue, monkeypatch):  # noqa: F811
+def test_property_names_are_read_from_a_bounded_number_of_messages(make_queue, monkeypatch):  # noqa: F811
     """Also if none of them has a property."""
     monkeypatch.setattr(messages, "NAMES_FROM_MESSAGES", 3)
     monkeypatch.setattr(messages, "NAMES_FROM_ENTITIES", 2)

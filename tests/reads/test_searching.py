@@ -71,7 +71,7 @@ def searched(text, namespace):  # noqa: F811
         ("id:nothing", []),
     ],
 )
-def test_messages_are_found_wherever_they_are(shop, text, expected):
+def test_messages_are_found_in_every_list(shop, text, expected):
     found = searched(text, shop.namespace)
     assert sorted(found) == sorted(expected)
     assert len(found) == len(set(found))
@@ -88,7 +88,7 @@ def test_slices_join_without_gaps_or_repetition(shop, monkeypatch, rows):
     assert sorted(one for one, _ in searched("$.n>=0", shop.namespace)) == ["order-1", "order-2"]
 
 
-def test_a_slice_says_how_far_it_came(shop, monkeypatch):
+def test_a_slice_reports_its_progress(shop, monkeypatch):
     monkeypatch.setattr(searching, "SLICE_ROWS", 2)
     monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
     part = search_slice(parse_filter("id:nothing", now=datetime.now(UTC)))
@@ -109,7 +109,7 @@ def test_an_invalid_cursor_is_refused(db, cursor):
         search_slice(parse_filter("a", now=datetime.now(UTC)), cursor)
 
 
-def test_bodies_need_their_right(db):
+def test_searching_bodies_requires_the_right_to_see_them(db):
     with pytest.raises(NotAuthorized):
         search_slice(parse_filter("body:x", now=datetime.now(UTC)), actor=Actor("user", "vera", Right.BROWSE))
 
@@ -127,11 +127,11 @@ def test_bodies_need_their_right(db):
         ("", None),
     ],
 )
-def test_a_filter_that_may_be_a_whole_id(text, expected):
+def test_a_filter_that_may_be_a_complete_id_is_recognized(text, expected):
     assert exact_id(parse_filter(text, now=datetime.now(UTC))) == expected
 
 
-def test_messages_with_an_id_are_found_at_once_and_not_again(shop, monkeypatch):
+def test_messages_with_an_id_are_found_immediately_and_only_once(shop, monkeypatch):
     quiet = EntityAddress(shop.namespace, "quiet")
     service_bus.send(quiet, [Message(b"x", message_id="order-0")])
     first = messages_with_id("order-0")
@@ -172,7 +172,7 @@ def test_a_filter_that_names_entities_examines_only_their_stored_messages(shop, 
     assert (nothing.found, nothing.scanned, nothing.cursor) == ((), 0, None)
 
 
-def test_a_slice_examines_what_fits_into_its_time():
+def test_a_slice_is_limited_by_time():
     def rows(seconds, scanned):
         search = searching._Search(None, None, False, None, (), time.monotonic() - seconds)
         return search.rows(scanned, searching.SLICE_ROWS)
@@ -187,6 +187,6 @@ def test_no_event_is_examined_for_entities_that_do_not_exist(shop):
     assert search_slice(parse_filter("entity:no-such-queue id:order", now=datetime.now(UTC))).scanned == 0
 
 
-def test_a_search_by_entity_finds_what_is_gone_and_what_was_deleted(shop):
+def test_a_search_by_entity_finds_removed_messages_and_deleted_entities(shop):
     assert searched("id:old", shop.namespace) == [("old-1", False)]
     assert ("order-0", False) in searched(f"entity={shop} id:order", shop.namespace)

@@ -32,7 +32,7 @@ listeners = st.lists(st.builds(Fixed, st.integers(0, 6), st.integers(0, 2), st.i
 
 
 @given(listeners, st.integers(0, 40))
-def test_turns_give_nobody_more_than_wanted_and_no_less_than_there_is(found, most):
+def test_turns_distribute_all_messages_up_to_the_requested_numbers(found, most):
     plan = turns(found, most)
     given_to = Counter(plan)
     assert len(plan) == min(most, sum(each.wanted() for each in found))
@@ -177,7 +177,7 @@ def test_threads_receive_everything_once_and_never_more_than_they_want():
     assert messages.most_waiting > 1
 
 
-def test_idle_calls_make_no_statements():
+def test_idle_calls_run_no_statements():
     messages = Messages()
     waiting = threads(10, lambda n: run(messages.call(1, seconds=1.0)))
     time.sleep(0.5)
@@ -198,7 +198,7 @@ def test_one_message_wakes_one_call():
     assert sorted(got) == [[]] * 9 + [["a"]] and messages.statements == before + 1
 
 
-def test_each_call_gets_the_refusal_of_a_round_of_its_own():
+def test_each_call_gets_its_own_refusal():
     messages, refused = Messages(), []
 
     def receive(n):
@@ -216,7 +216,7 @@ def test_each_call_gets_the_refusal_of_a_round_of_its_own():
     assert len(refused) == 5 and messages.statements == before + 5
 
 
-def test_calls_that_wait_outlast_a_database_that_is_away():
+def test_waiting_calls_survive_an_unavailable_database():
     messages, got = Messages(), []
     waiting = threads(4, lambda n: got.append(run(messages.call())))
     time.sleep(0.2)
@@ -231,21 +231,21 @@ def test_calls_that_wait_outlast_a_database_that_is_away():
     assert sorted(got) == [[1], [2], [3], [4]]
 
 
-def test_a_call_whose_time_is_up_while_the_database_is_away_says_so():
+def test_a_call_that_times_out_while_the_database_is_unavailable_raises():
     messages = Messages()
     messages.here.failure = BrokerUnavailable("The database does not respond.")
     with pytest.raises(BrokerUnavailable, match="does not respond"):
         run(messages.call(seconds=0.05))
 
 
-def test_a_call_that_begins_while_the_database_is_away_says_so_at_once():
+def test_a_call_that_begins_while_the_database_is_unavailable_raises_immediately():
     messages = Messages()
     messages.refusal = BrokerUnavailable("away")
     with pytest.raises(BrokerUnavailable):
         run(messages.call(seconds=60))
 
 
-def test_a_call_that_is_asked_to_receive_and_does_not_is_passed_over(monkeypatch):
+def test_a_call_that_does_not_run_its_round_is_skipped(monkeypatch):
     monkeypatch.setattr(dispatcher, "SECONDS_UNANSWERED", 0.0)
     messages = Messages()
     stuck, other = messages.call(), messages.call()
@@ -267,7 +267,7 @@ def test_a_call_that_is_asked_to_receive_and_does_not_is_passed_over(monkeypatch
 
 @settings(max_examples=150)
 @given(st.data())
-def test_a_call_that_disappears_in_any_instant_loses_nothing(data):
+def test_a_call_that_disappears_at_any_instant_loses_no_messages(data):
     """Calls are advanced, ended and given messages in any order; at the end each message is received, released or still there."""
     messages, calls, got, sent = Messages(), [], [], 0
     for _ in range(data.draw(st.integers(1, 60))):

@@ -180,13 +180,13 @@ def released(callers, futures) -> list[Any]:
     return outcomes(futures)
 
 
-def test_a_lone_call_is_made_at_once(callers, server):
+def test_a_single_call_runs_immediately(callers, server):
     assert outcomes([callers.begin("a")]) == ["a!"]
     assert server.statements == [(KEY, ["a"])]
     assert not callers._lines()  # nothing is kept for an entity that nobody uses
 
 
-def test_what_gathers_during_a_call_goes_together_into_the_next_in_its_order(callers, server):
+def test_calls_during_a_running_call_are_combined_in_order(callers, server):
     futures = queued(callers, "bcd")
     assert server.asked == [["first"]]
     assert released(callers, futures) == ["first!", "b!", "c!", "d!"]
@@ -213,7 +213,7 @@ def in_database(callers, argument):
 
 
 @pytest.mark.parametrize("callers", [Threads, Tasks], indirect=True)
-def test_a_group_has_at_most_its_size_and_a_larger_call_goes_alone(callers, server):
+def test_a_group_has_a_maximum_size_and_a_larger_call_runs_alone(callers, server):
     callers.gathering._size_of = lambda argument: argument if isinstance(argument, int) else 1
     assert len(released(callers, queued(callers, [1, 300, 199, 1, 600, 1]))) == 7
     assert server.asked == [["first"], [1, 300, 199], [1], [600], [1]]
@@ -222,7 +222,7 @@ def test_a_group_has_at_most_its_size_and_a_larger_call_goes_alone(callers, serv
 @pytest.mark.parametrize(
     ("seconds", "groups"), [(0.001, [500, 500]), (0.01, [500, 100, 100, 100, 100, 100]), (5, [500] + [10] * 50)]
 )
-def test_groups_are_as_large_as_a_second_allows(server, monkeypatch, seconds, groups):
+def test_the_size_of_groups_is_limited_by_the_time_of_a_second(server, monkeypatch, seconds, groups):
     monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: server.now))
     server.seconds_for_each = seconds
 
@@ -235,7 +235,7 @@ def test_groups_are_as_large_as_a_second_allows(server, monkeypatch, seconds, gr
     assert max(groups) == MOST_IN_A_GROUP and min(groups) >= FEWEST_IN_A_GROUP
 
 
-def test_a_group_after_a_slow_moment_is_large_again(server, monkeypatch):
+def test_groups_grow_again_after_a_slow_statement(server, monkeypatch):
     monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: server.now))
     server.seconds_for_each = 5
 
@@ -264,7 +264,7 @@ def test_each_caller_gets_its_own_refusal(callers, server):
     assert found == ["first!", server.refusals["b"], "c!", server.refusals["d"]]
 
 
-def test_an_outcome_may_be_an_exception_of_one_caller(callers, server):
+def test_an_outcome_may_be_an_exception_for_a_single_caller(callers, server):
     def together(key, arguments):
         yield key, arguments
         return [BrokerError(argument) if argument in "ac" else argument for argument in arguments]
@@ -281,7 +281,7 @@ def test_an_outcome_may_be_an_exception_of_one_caller(callers, server):
 @pytest.mark.parametrize(
     "failure", [BrokerUnavailable("down"), ServerBusy("busy"), StorageFull("full"), RuntimeError("a defect")]
 )
-def test_a_failure_of_the_server_reaches_the_group_and_nothing_is_made_again(callers, server, failure):
+def test_a_server_failure_reaches_the_whole_group_without_a_retry(callers, server, failure):
     futures = queued(callers, "bc")
     server.failure = failure
     assert released(callers, futures) == [failure] * 3
@@ -290,7 +290,7 @@ def test_a_failure_of_the_server_reaches_the_group_and_nothing_is_made_again(cal
     assert outcomes([callers.begin("d")]) == ["d!"]
 
 
-def test_a_refused_first_call_refuses_no_other(callers, server):
+def test_a_refused_first_call_does_not_affect_the_others(callers, server):
     server.refusals = {"first": MessageTooLarge("message", 100, 99)}
     assert released(callers, queued(callers, "bc")) == [server.refusals["first"], "b!", "c!"]
 
@@ -298,7 +298,7 @@ def test_a_refused_first_call_refuses_no_other(callers, server):
 # Order
 
 
-def test_calls_of_one_thread_or_task_keep_their_order_among_those_of_others(server):
+def test_calls_of_a_thread_or_task_keep_their_order(server):
     """Also if some are refused and their groups split."""
     server.refusals = {(who, n): MessageTooLarge("message", 100, 99) for who in range(8) for n in range(0, 60, 7)}
     combined = Gathering(server.together, size_of=lambda _: 1)
@@ -369,7 +369,7 @@ def first_key(threads):
     return next(iter(threads.gathering._of_threads))
 
 
-def test_threads_a_first_caller_that_is_interrupted_affects_no_other(threads, server, no_checks):
+def test_threads_an_interrupted_first_caller_does_not_affect_the_others(threads, server, no_checks):
     futures = queued(threads, "bc")
     server.interrupted = ["first"]
     first, *others = released(threads, futures)
@@ -377,9 +377,7 @@ def test_threads_a_first_caller_that_is_interrupted_affects_no_other(threads, se
 
 
 @pytest.mark.parametrize("who", [0, 1, 2], ids=["next", "second", "last"])
-def test_threads_a_waiting_caller_that_is_interrupted_is_not_made_and_affects_no_other(
-    threads, server, monkeypatch, no_checks, who
-):
+def test_threads_an_interrupted_waiting_call_does_not_run_or_affect_the_others(threads, server, monkeypatch, no_checks, who):
     sleep = gathering._ThreadCall.sleep
 
     def interrupted(call):
@@ -400,7 +398,7 @@ def test_threads_a_waiting_caller_that_is_interrupted_is_not_made_and_affects_no
     assert "bcd"[who] not in sum(server.asked, [])
 
 
-def test_threads_interrupted_at_every_instant_none_waits_for_ever(server, monkeypatch):
+def test_threads_an_interruption_at_any_instant_never_blocks_the_others(server, monkeypatch):
     """One of four threads is interrupted before its n-th line of the module, for every n: each of the others is told its outcome,
     what is told as made was made, and the next call is made at once.
 
@@ -463,7 +461,7 @@ def interrupted_at(at: int, monkeypatch) -> bool:
     return interrupted.is_set()
 
 
-def test_threads_a_main_thread_that_is_interrupted_at_any_moment_holds_nobody_up(threads, server, monkeypatch):
+def test_threads_an_interrupted_main_thread_never_blocks_the_others(threads, server, monkeypatch):
     """Signals come at random, as SIGINT does; three other threads go on calling."""
     monkeypatch.setattr(gathering, "_CHECK_SECONDS", 0.05)
     ends, made, unknown = threading.Event(), [0] * 3, [0]
@@ -515,7 +513,7 @@ def test_threads_a_signal_handler_may_call_during_its_threads_own_call(threads, 
     assert outcomes([future]) == ["a!"]
 
 
-def test_threads_a_forked_child_does_not_wait_for_its_parents_threads(threads, server):
+def test_threads_a_forked_child_does_not_wait_for_the_threads_of_its_parent(threads, server):
     futures = queued(threads, "b")
     child = os.fork()
     if not child:  # only this thread is in it
@@ -532,7 +530,7 @@ def test_threads_a_forked_child_does_not_wait_for_its_parents_threads(threads, s
 
 @pytest.mark.parametrize("cancelled", range(4))
 @pytest.mark.parametrize("turns", range(12))
-def test_tasks_cancelled_at_every_instant_affect_no_other(server, cancelled, turns):
+def test_tasks_a_cancellation_at_any_instant_does_not_affect_the_others(server, cancelled, turns):
     """turns: of the loop, between the calls and the cancellation."""
 
     async def call_and_cancel():
@@ -557,7 +555,7 @@ def test_tasks_cancelled_at_every_instant_affect_no_other(server, cancelled, tur
     assert len(made) == len(set(made))
 
 
-def test_tasks_a_call_that_is_cancelled_while_it_waits_is_not_made(server):
+def test_tasks_a_call_cancelled_while_it_waits_does_not_run(server):
     async def call_and_cancel():
         server.gate.clear()
         combined = Gathering(server.together, size_of=lambda _: 1)
@@ -571,7 +569,7 @@ def test_tasks_a_call_that_is_cancelled_while_it_waits_is_not_made(server):
     assert server.asked == [[0], [2]]
 
 
-def test_tasks_the_end_of_a_loop_ends_waiting_calls_without_a_word(server, caplog):
+def test_tasks_the_end_of_a_loop_ends_waiting_calls_silently(server, caplog):
     async def leave():
         server.gate.clear()
         combined = Gathering(server.together, size_of=lambda _: 1)
@@ -589,7 +587,7 @@ def test_tasks_the_end_of_a_loop_ends_waiting_calls_without_a_word(server, caplo
     assert caplog.records == []
 
 
-def test_tasks_and_threads_of_a_process_are_made_side_by_side(server):
+def test_tasks_and_threads_of_a_process_run_concurrently(server):
     with Threads(server) as threads, Tasks(server) as tasks:
         tasks.gathering = threads.gathering
         server.gate.clear()
@@ -598,7 +596,7 @@ def test_tasks_and_threads_of_a_process_are_made_side_by_side(server):
         assert released(threads, futures) == ["a!", "b!"]
 
 
-def test_threads_that_call_again_and_again_make_few_statements(server):
+def test_threads_repeated_calls_take_few_statements(server):
     combined = Gathering(server.together, size_of=lambda _: 1)
 
     def drive(steps):
@@ -614,7 +612,7 @@ def test_threads_that_call_again_and_again_make_few_statements(server):
     assert len(server.asked) < 160
 
 
-def test_tasks_that_call_again_and_again_make_few_statements(server):
+def test_tasks_repeated_calls_take_few_statements(server):
     combined = Gathering(server.together, size_of=lambda _: 1)
 
     async def work(who):

@@ -90,7 +90,7 @@ def test_a_maximum_size_is_checked(namespace, size):  # noqa: F811
         namespaces.update_namespace(namespace, max_size_in_megabytes=size)
 
 
-def test_sends_are_refused_before_the_disk_is_full_while_receiving_goes_on(queue, full_disk):  # noqa: F811
+def test_before_the_disk_is_full_sends_are_refused_and_receives_continue(queue, full_disk):  # noqa: F811
     full_disk(100 * MB)
     service_bus.send(queue, [Message(b"a"), Message(b"b")])
     full_disk(60 * MB)
@@ -119,7 +119,7 @@ def test_without_a_folder_or_a_reserve_the_disk_is_not_checked(queue, full_disk,
     service_bus.send(queue, [Message()])
 
 
-def test_a_process_looks_once_in_some_seconds(queue, full_disk, monkeypatch):  # noqa: F811
+def test_a_process_checks_the_room_once_every_few_seconds(queue, full_disk, monkeypatch):  # noqa: F811
     looks = []
     full_disk(10**9)
     monkeypatch.setattr(room, "_missing", lambda: looks.append(1) or 0)
