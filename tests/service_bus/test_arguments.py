@@ -26,7 +26,7 @@ def untyped(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("value", [None, 5, b"q", ["q"]], ids=repr)
-def test_an_address_is_of_texts(value):
+def test_an_address_must_consist_of_texts(value):
     for parts in ((value, "q"), ("ns", value)):
         with pytest.raises(InvalidArgument, match="must be a string"):
             EntityAddress(*parts)
@@ -34,7 +34,7 @@ def test_an_address_is_of_texts(value):
         EntityAddress.parse(value)
 
 
-def test_a_statement_takes_no_value_of_another_kind(queue):
+def test_a_statement_refuses_values_of_another_type(queue):
     """PostgreSQL would read these texts as an instant, a duration and a boolean, and the instant in the server's time zone."""
     for call, name in (
         (lambda: service_bus.delete_batch(queue, max_count=1, enqueued_before=untyped("yesterday")), "enqueued_before"),
@@ -53,14 +53,14 @@ def test_a_statement_takes_no_value_of_another_kind(queue):
 @pytest.mark.parametrize(
     "name", ["subject", "message_id", "session_id", "correlation_id", "content_type", "to", "reply_to", "partition_key"]
 )
-def test_a_messages_texts_are_named(queue, name, text):
+def test_invalid_texts_of_a_message_are_refused_by_name(queue, name, text):
     with pytest.raises(InvalidArgument) as refused:
         service_bus.send(queue, [Message(**{name: text})])
     assert refused.value.name == name and service_bus.peek(queue) == []
 
 
 @pytest.mark.parametrize("text", [NUL, HALF], ids=ascii)
-def test_what_else_is_stored_with_messages_is_named(queue, text):
+def test_other_invalid_texts_stored_with_messages_are_refused_by_name(queue, text):
     with pytest.raises(InvalidArgument, match="^application property"):
         service_bus.send(queue, [Message(properties={text: "n"})])
     with pytest.raises(InvalidArgument, match="^actor: "):
@@ -76,7 +76,7 @@ def test_what_else_is_stored_with_messages_is_named(queue, text):
 
 
 @pytest.mark.parametrize("wrong", [NUL, HALF, 5, None, b"x"], ids=ascii)
-def test_what_a_publication_names_is_checked(vhost, wrong):
+def test_names_in_a_publication_are_checked(vhost, wrong):
     address = rabbitmq.declare_queue(EntityAddress(vhost, "q")).address
     properties = [name for name in ("message_id", "reply_to", "type", "app_id") if wrong is not None]
     for publication in (
@@ -108,7 +108,7 @@ def test_metadata_of_a_storage_queue_is_checked(account, wrong):
     assert queue_storage.list_queues(account) == []
 
 
-def test_what_reaches_the_database_all_the_same_is_named_by_the_statement(queue):
+def test_values_refused_by_the_database_are_named_by_the_statement(queue):
     with pytest.raises(InvalidArgument, match="^enqueued_before: .*datetime"):
         service_bus.delete_batch(queue, max_count=1, enqueued_before=untyped("yesterday"))
     with pytest.raises(InvalidArgument, match=r"^max_count: .* 2\^63"):
@@ -118,7 +118,7 @@ def test_what_reaches_the_database_all_the_same_is_named_by_the_statement(queue)
 DURATION = r"must be a timedelta, such as timedelta\(seconds=5\)( or None)?, not 5$"
 
 
-def test_a_number_where_a_duration_is_wanted_is_refused_with_an_example(queue, account):
+def test_a_number_for_a_duration_is_refused_with_an_example(queue, account):
     orders = queue_storage.create_queue(EntityAddress(account, "orders")).address
     for name, call in {
         "time_to_live": lambda: service_bus.send(queue, [Message(time_to_live=untyped(5))]),
@@ -134,7 +134,7 @@ def test_a_number_where_a_duration_is_wanted_is_refused_with_an_example(queue, a
 
 
 @pytest.mark.parametrize("wrong", [Message(), None, 5, [None], ["x"], [b"x"], {"a": 1}], ids=repr)
-def test_what_is_no_list_of_messages_is_refused(queue, wrong):
+def test_an_invalid_list_of_messages_is_refused(queue, wrong):
     for send in (service_bus.send, service_bus.transaction().send):
         with pytest.raises(WRONG_TYPE):
             send(queue, wrong)
@@ -142,14 +142,14 @@ def test_what_is_no_list_of_messages_is_refused(queue, wrong):
 
 
 @pytest.mark.parametrize("wrong", [[None], ["x"], {"a": 1}], ids=repr)
-def test_what_lists_hold_is_looked_at(queue, vhost, wrong):
+def test_the_items_of_lists_are_checked(queue, vhost, wrong):
     with pytest.raises(InvalidArgument, match="^publications: must be a Publication, not "):
         rabbitmq.publish(vhost, wrong)
     with pytest.raises(InvalidArgument, match="^addresses: must be an EntityAddress, such as "):
         service_bus.receive_from(wrong)
 
 
-def test_a_text_is_no_address(queue):
+def test_a_text_is_refused_as_an_address(queue):
     text = untyped(str(queue))
     for call in (
         lambda: service_bus.send(text, [Message()]),
@@ -166,7 +166,7 @@ def test_a_text_is_no_address(queue):
 
 
 @pytest.mark.parametrize("wrong", ["five", [5], timedelta(seconds=5)], ids=repr)
-def test_what_is_no_number_is_refused(queue, wrong):
+def test_a_value_that_is_not_a_number_is_refused(queue, wrong):
     for call in (
         lambda: service_bus.receive(queue, wrong),
         lambda: service_bus.peek(queue, wrong),
@@ -180,19 +180,19 @@ def test_what_is_no_number_is_refused(queue, wrong):
 
 @pytest.mark.parametrize("wrong", [5, "x", [1], b"x", True], ids=repr)
 @pytest.mark.parametrize("name", ["time_to_live", "scheduled_enqueue_at", "properties", "amqp"])
-def test_a_messages_other_fields_are_named(queue, name, wrong):
+def test_other_invalid_fields_of_a_message_are_refused_by_name(queue, name, wrong):
     with pytest.raises(InvalidArgument, match=f"^{name}: must be "):
         service_bus.send(queue, [Message(**{name: wrong})])
     assert service_bus.peek(queue) == []
 
 
 @pytest.mark.parametrize("wrong", [5, "x", [1], None], ids=repr)
-def test_a_messages_kind_of_body_is_named(queue, wrong):
+def test_an_invalid_kind_of_body_is_refused_by_name(queue, wrong):
     with pytest.raises(InvalidArgument, match="^body_kind: must be one of BodyKind"):
         service_bus.send(queue, [Message(body_kind=wrong)])
 
 
-def test_what_is_inside_of_arguments_is_named(queue, vhost):
+def test_invalid_parts_of_arguments_are_refused_by_name(queue, vhost):
     naive = datetime(2030, 1, 1)
     for call, name in (
         (lambda: service_bus.resubmit(queue.dead_letter, [1], body=untyped({})), "body"),
@@ -211,7 +211,7 @@ def test_what_is_inside_of_arguments_is_named(queue, vhost):
         assert refused.value.name == name
 
 
-def test_in_settings_the_value_of_a_choice_will_do(namespace):
+def test_settings_accept_the_value_of_an_enum(namespace):
     queue = EntityAddress(namespace, "q")
     made = entities.create_queue(queue, QueueSettings(expiry_mode="on_activity", history_level=1)).settings  # type: ignore[arg-type]
     assert (made.expiry_mode, made.history_level) == (ExpiryMode.ON_ACTIVITY, HistoryLevel(1))

@@ -34,7 +34,7 @@ def expire(make_queue, step, **settings):
 
 
 @pytest.mark.parametrize("sessions", [False, True])
-def test_documented_expires_messages_only_while_somebody_listens(make_queue, step, documented, sessions):
+def test_documented_behaviour_expires_messages_only_with_an_active_receiver(make_queue, step, documented, sessions):
     """SB-902, also for sessions."""
     queue, active = expire(make_queue, step, requires_session=sessions)
     assert active == 1
@@ -47,7 +47,7 @@ def test_documented_expires_messages_only_while_somebody_listens(make_queue, ste
 
 
 @pytest.mark.parametrize("sessions", [False, True])
-def test_convenient_expires_messages_without_anybody(make_queue, step, sessions):
+def test_convenient_behaviour_expires_messages_without_a_receiver(make_queue, step, sessions):
     assert expire(make_queue, step, requires_session=sessions)[1] == 0
 
 
@@ -79,7 +79,7 @@ def test_a_peek_of_a_session_shows_the_expiry_by_the_default_only_if_convenient(
     ("behaviour", "own", "kept"),
     [(CONVENIENT, None, True), (CONVENIENT, True, False), (DOCUMENTED, None, False), (DOCUMENTED, False, True)],
 )
-def test_locks_end_with_a_change_of_settings_if_documented(make_queue, namespace, behaviour, own, kept):
+def test_with_documented_behaviour_a_change_of_settings_ends_locks(make_queue, namespace, behaviour, own, kept):
     """SB-907, and the preview of the change says so."""
     namespaces.update_namespace(namespace, behaviour=behaviour)
     queue = make_queue(drops_locks_on_change=own)
@@ -102,7 +102,7 @@ def test_the_effective_settings_name_the_namespace_as_their_source(make_queue, d
     assert entities.effective(queue)["expiry_mode"] == (ExpiryMode.EAGER, "default")
 
 
-def test_only_service_bus_has_another_behaviour(account, vhost):
+def test_the_behaviour_can_be_set_only_for_service_bus(account, vhost):
     for name in (account, vhost):
         with pytest.raises(InvalidArgument, match="only Service Bus"):
             namespaces.update_namespace(name, behaviour=DOCUMENTED)
@@ -123,7 +123,7 @@ def test_an_export_keeps_the_behaviour_and_the_maximum_size(documented, make_que
     assert [queue.settings.expiry_mode for queue in entities.list_queues(copy)] == [None, ExpiryMode.EAGER]
 
 
-def test_the_emulators_configuration_may_give_a_behaviour(broker_database):
+def test_the_emulators_configuration_can_set_the_behaviour(broker_database):
     def applied(more):
         plan = read('{"UserConfig": {"Namespaces": [{"Name": "emulated"' + more + "}]}}")
         return plan.problems or [(one.did, one.settings) for one in emulator_config.apply_plan(plan)]

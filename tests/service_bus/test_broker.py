@@ -53,7 +53,7 @@ def test_numbers_start_at_one_and_have_no_gaps(queue):
     assert sent(queue, "e") == [3]
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(queue):
+def test_a_batch_is_stored_completely_or_not_at_all(queue):
     """SB-003."""
     with pytest.raises(InvalidArgument, match="time_to_live"):
         service_bus.send(queue, [Message(b"good"), Message(b"bad", time_to_live=-SECOND)])
@@ -95,7 +95,7 @@ def test_everything_sent_is_received_unchanged(queue):
     assert found.amqp.user_id == b"u"
 
 
-def test_an_empty_body_is_legal_and_a_message_without_id_gets_one(queue):
+def test_an_empty_body_is_accepted_and_a_message_without_an_id_gets_one(queue):
     """SB-011, SB-134."""
     sent(queue, "", "")
     first, second = service_bus.receive(queue, 2)
@@ -104,7 +104,7 @@ def test_an_empty_body_is_legal_and_a_message_without_id_gets_one(queue):
     assert first.message_id != second.message_id
 
 
-def test_too_large_a_message_is_refused_and_nothing_stored(queue):
+def test_a_message_that_is_too_large_is_refused_and_nothing_is_stored(queue):
     """SB-007."""
     limit = 256 * 1024
     with pytest.raises(MessageTooLarge, match="262,144"):
@@ -119,7 +119,7 @@ def test_too_large_a_message_is_refused_and_nothing_stored(queue):
             service_bus.send(queue, [Message(b"x" * (limit - overhead + 1), **fields)])
 
 
-def test_a_full_queue_refuses_until_there_is_room(make_queue, settings):
+def test_a_full_queue_refuses_sends_until_there_is_room(make_queue, settings):
     """SB-012: exact, whether or not the ledger was rolled up."""
     settings.VITRINE_LIMITS = "relaxed"
     queue = make_queue(max_size_in_megabytes=1)
@@ -130,18 +130,18 @@ def test_a_full_queue_refuses_until_there_is_room(make_queue, settings):
     service_bus.send(queue, [Message(b"x" * 200_000)])
 
 
-def test_a_dead_letter_queue_takes_no_sends(queue):
+def test_sending_to_a_dead_letter_queue_is_refused(queue):
     """SB-013."""
     with pytest.raises(NotAllowed):
         sent(queue.dead_letter, "a")
 
 
-def test_an_unknown_queue_is_named(queue):
+def test_an_error_names_the_unknown_queue(queue):
     with pytest.raises(EntityNotFound, match="could not be found"):
         sent(EntityAddress(queue.namespace, "nowhere"), "a")
 
 
-def test_a_recreated_queue_is_found_in_spite_of_caches(queue):
+def test_a_recreated_queue_is_found_despite_caches(queue):
     """SB-240, SB-241."""
     sent(queue, "old")
     entities.delete_queue(queue)
@@ -183,7 +183,7 @@ def test_concurrent_receivers_never_get_the_same_message(queue):
     assert sorted(together) == list(range(1, 301))
 
 
-def test_a_lock_token_names_its_message(queue):
+def test_a_lock_token_identifies_its_message(queue):
     sent(queue, "a", "b")
     messages = service_bus.receive(queue, 2)
     assert [sequence_number_of(t) for t in tokens(messages)] == [1, 2]
@@ -191,7 +191,7 @@ def test_a_lock_token_names_its_message(queue):
     assert not set(tokens(again)) & set(tokens(messages))  # a new token each delivery
 
 
-def test_complete_removes_and_a_second_time_is_lock_lost(queue):
+def test_a_message_is_completed_once_and_a_second_complete_raises_lock_lost(queue):
     """SB-080, SB-071, SB-088."""
     sent(queue, "a")
     held = tokens(service_bus.receive(queue))
@@ -260,7 +260,7 @@ def test_the_event_of_a_renewal_has_the_delivery_count_of_its_lock(queue):
     assert renewed == received[1:] == [held.delivery_count, dead.delivery_count]
 
 
-def test_an_earlier_lock_settles_nothing_that_is_locked_again(queue, step):
+def test_an_earlier_lock_cannot_settle_a_message_that_is_locked_again(queue, step):
     """SB-070: the message is the same, the lock is not."""
     sent(queue, "a")
     (earlier,) = service_bus.receive(queue)
@@ -270,7 +270,7 @@ def test_an_earlier_lock_settles_nothing_that_is_locked_again(queue, step):
     assert service_bus.complete(queue, [held.lock_token]).settled
 
 
-def test_changing_the_lock_duration_changes_later_locks(queue):
+def test_changing_the_lock_duration_affects_only_later_locks(queue):
     """SB-066, SB-907."""
     sent(queue, "a", "b")
     (first,) = service_bus.receive(queue)
@@ -290,7 +290,7 @@ def test_abandon_counts_and_changes_properties(queue):
     assert again.properties == {"keep": 1, "change": 2, "new": 3}
 
 
-def test_release_counts_nothing(queue):
+def test_a_release_does_not_count_as_a_delivery(queue):
     """SB-926."""
     sent(queue, "a")
     for _ in range(15):
@@ -299,7 +299,7 @@ def test_release_counts_nothing(queue):
     assert service_bus.receive(queue)[0].delivery_count == 0
 
 
-def test_the_last_allowed_failure_dead_letters(make_queue, step):
+def test_the_last_allowed_failed_delivery_dead_letters(make_queue, step):
     """SB-091: three allowed, three deliveries."""
     queue = make_queue(max_delivery_count=3)
     sent(queue, "a")
@@ -316,7 +316,7 @@ def test_the_last_allowed_failure_dead_letters(make_queue, step):
     assert (dead.sequence_number, dead.delivery_count) == (1, 0)  # SB-103
 
 
-def test_the_abandon_that_is_one_failure_too_many_dead_letters_at_once(make_queue):
+def test_the_last_allowed_abandon_dead_letters_immediately(make_queue):
     """SB-091: no receive and no sweep is needed."""
     queue = make_queue(max_delivery_count=1)
     sent(queue, "a")
@@ -324,7 +324,7 @@ def test_the_abandon_that_is_one_failure_too_many_dead_letters_at_once(make_queu
     assert service_bus.peek(queue) == [] and bodies(service_bus.peek(queue.dead_letter)) == ["a"]
 
 
-def test_what_an_abandon_dead_letters_is_found_below_the_head(make_queue):
+def test_a_message_dead_lettered_by_an_abandon_is_found_below_the_head(make_queue):
     queue = make_queue(max_delivery_count=1)
     sent(queue, "a", "b")
     a, b = service_bus.receive(queue, 2)
@@ -345,7 +345,7 @@ def test_a_spent_message_is_never_delivered_even_before_a_sweep(make_queue, step
     assert bodies(service_bus.receive(queue.dead_letter)) == ["a"]
 
 
-def test_dead_letter_by_the_receiver(queue):
+def test_a_receiver_can_dead_letter_a_message(queue):
     """SB-082, SB-089, SB-100, SB-101, SB-103."""
     sent(queue, "a", message_id="m", session_id="s")
     report = service_bus.dead_letter(queue, tokens(service_bus.receive(queue)), "bad", "very bad", {"k": 1})
@@ -362,13 +362,13 @@ def test_dead_letter_by_the_receiver(queue):
     assert service_bus.peek(queue.dead_letter) == []
 
 
-def test_a_dead_letter_reason_has_a_longest_length(queue):
+def test_a_dead_letter_reason_has_a_maximum_length(queue):
     sent(queue, "a")
     with pytest.raises(InvalidArgument, match="4096"):
         service_bus.dead_letter(queue, tokens(service_bus.receive(queue)), "x" * 5000)
 
 
-def test_dead_letters_arrive_below_the_head_and_are_still_found(queue):
+def test_dead_letters_that_arrive_below_the_head_are_found(queue):
     """The head bound of the dead-letter queue is lowered by whoever moves a message below it."""
     sent(queue, *"abcd")
     held = service_bus.receive(queue, 4)
@@ -379,7 +379,7 @@ def test_dead_letters_arrive_below_the_head_and_are_still_found(queue):
     assert bodies(service_bus.receive(queue.dead_letter, 5)) == ["a", "b"]
 
 
-def test_receive_and_delete_removes_at_once_and_counts_nothing(queue):
+def test_receive_and_delete_removes_immediately_and_counts_no_delivery(queue):
     """SB-060, SB-093."""
     sent(queue, "a", "b")
     (taken,) = service_bus.receive_and_delete(queue)
@@ -387,7 +387,7 @@ def test_receive_and_delete_removes_at_once_and_counts_nothing(queue):
     assert bodies(service_bus.peek(queue)) == ["b"]
 
 
-def test_deferred_messages_are_received_by_number_alone(queue, step):
+def test_deferred_messages_are_received_only_by_number(queue, step):
     """SB-083, SB-084, SB-085."""
     sent(queue, "a", "b")
     service_bus.defer(queue, tokens(service_bus.receive(queue, 2)), {"why": "later"})
@@ -471,7 +471,7 @@ def test_expired_messages_are_never_delivered(make_queue, step, dead_lettering):
         assert dead[0].properties["DeadLetterErrorDescription"] == "The message expired and was dead lettered."
 
 
-def test_the_entitys_default_is_a_maximum_and_is_applied_when_it_matters(make_queue, step):
+def test_the_entitys_default_is_a_maximum_and_is_applied_dynamically(make_queue, step):
     """SB-020, SB-023, SB-921."""
     queue = make_queue(default_message_time_to_live=timedelta(seconds=10))
     sent(queue, "own", time_to_live=timedelta(hours=1))
@@ -515,13 +515,13 @@ def test_a_scheduled_message_appears_when_due_under_a_new_number(queue, step):
     assert found.expires_at == due + 10 * MINUTE
 
 
-def test_a_schedule_in_the_past_is_sent_at_once(queue):
+def test_a_message_scheduled_in_the_past_is_sent_immediately(queue):
     """SB-046."""
     service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=now(queue))])
     assert bodies(service_bus.receive(queue)) == ["a"]
 
 
-def test_cancelling_is_all_or_none(queue, step):
+def test_cancelling_scheduled_messages_is_all_or_nothing(queue, step):
     """SB-048, SB-049."""
     later = now(queue) + MINUTE
     service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=later), Message(b"b", scheduled_enqueue_at=later + MINUTE)])
@@ -586,7 +586,7 @@ def test_peek_shows_a_due_message_as_active_with_its_end(make_queue, step, time_
     assert (found.enqueued_at, found.expires_at) == (peeked.enqueued_at, peeked.expires_at)
 
 
-def test_purge_leaves_what_is_locked_and_what_comes_later(queue):
+def test_purge_keeps_locked_and_later_messages(queue):
     """SB-150, SB-151, SB-153."""
     service_bus.send(queue, [Message(b"x")] * 1200)
     held = service_bus.receive(queue, 5)
@@ -638,7 +638,7 @@ def test_resubmitting_adds_no_more_properties_than_may_be_sent(queue):
     assert service_bus.resubmit(queue.dead_letter, [1], properties={f"old{n}": "y" * 10_000 for n in range(4)}) == {1: 4}
 
 
-def test_half_a_surrogate_pair_is_refused_as_a_value(queue):
+def test_an_unpaired_surrogate_is_refused_as_a_value(queue):
     """No text of ours can hold it; so it is the caller's mistake, not a failure."""
     half = chr(0xD800)
 
@@ -661,7 +661,7 @@ def test_half_a_surrogate_pair_is_refused_as_a_value(queue):
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.0, 2**63])
-def test_a_count_is_a_whole_number(queue, count):
+def test_a_count_must_be_an_integer(queue, count):
     for use in (service_bus.receive, service_bus.receive_and_delete, lambda address, n: service_bus.peek(address, 1, n)):
         with pytest.raises(InvalidArgument, match="max_count"):
             use(queue, count)
@@ -679,7 +679,7 @@ def test_a_count_is_a_whole_number(queue, count):
         (EntityStatus.DISABLED, False, False),  # SB-233
     ],
 )
-def test_status(queue, status, sends, receives):
+def test_a_status_allows_or_refuses_sends_and_receives(queue, status, sends, receives):
     sent(queue, "a")
     (held,) = service_bus.receive(queue)
     entities.update_queue(queue, status=status)
@@ -734,7 +734,7 @@ def test_a_waiting_receiver_is_woken_by_a_send(queue):
     assert bodies(service_bus.receive(queue, max_wait_seconds=20)) == ["a"]
 
 
-def test_receiving_from_several_queues_takes_what_is_there(make_queue):
+def test_receiving_from_several_queues_returns_available_messages(make_queue):
     """One that does not exist has nothing; the order given is the order of turns, up to max_count."""
     first, empty, second = make_queue(), make_queue(), make_queue()
     sent(first, "a", "b")
@@ -744,7 +744,7 @@ def test_receiving_from_several_queues_takes_what_is_there(make_queue):
     assert bodies(service_bus.receive_from([missing, empty, first, second], 3)) == ["d"]
 
 
-def test_receiving_from_several_queues_passes_one_that_refuses(make_queue):
+def test_receiving_from_several_queues_skips_a_queue_that_refuses(make_queue):
     """What was locked in another queue reaches the caller, before and after the one that requires sessions (SB-120)."""
     first, with_sessions, last = make_queue(), make_queue(requires_session=True), make_queue()
     service_bus.send(with_sessions, [Message(b"s", session_id="1")])
@@ -755,7 +755,7 @@ def test_receiving_from_several_queues_passes_one_that_refuses(make_queue):
         service_bus.receive_from([first, with_sessions, last], 3)
 
 
-def test_receiving_from_several_queues_keeps_what_was_locked_before_a_failure(make_queue, monkeypatch):
+def test_receiving_from_several_queues_keeps_messages_locked_before_a_failure(make_queue, monkeypatch):
     first, second = make_queue(), make_queue()
     for queue in (first, second):
         sent(queue, "a")
@@ -772,7 +772,7 @@ def test_receiving_from_several_queues_keeps_what_was_locked_before_a_failure(ma
         service_bus.receive_from([first, second], 2)
 
 
-def test_receiving_from_several_queues_passes_one_that_forwards_its_messages(make_queue):
+def test_receiving_from_several_queues_skips_a_forwarding_queue(make_queue):
     """Also while messages are left that are not forwarded yet (SB-171)."""
     forwarding, other = make_queue(), make_queue()
     sent(forwarding, "moves")
@@ -780,7 +780,7 @@ def test_receiving_from_several_queues_passes_one_that_forwards_its_messages(mak
     assert service_bus.receive_from([forwarding], 2) == []
 
 
-def test_each_poller_finds_a_queue_that_was_deleted_and_made_anew(make_queue):
+def test_each_poller_finds_a_recreated_queue(make_queue):
     """By another process, whatever others in this one poll meanwhile: nobody's look stands in for somebody else's."""
     others, queue = make_queue(), make_queue()
     assert service_bus.receive_from([queue]) == []
@@ -793,11 +793,11 @@ def test_each_poller_finds_a_queue_that_was_deleted_and_made_anew(make_queue):
     assert found == [[], ["new"]]
 
 
-def test_waiting_ends_with_nothing(queue):
+def test_a_wait_without_messages_returns_an_empty_list(queue):
     assert service_bus.receive(queue, max_wait_seconds=0.1) == []
 
 
-def test_inside_the_callers_transaction_a_rollback_takes_the_send_back(queue):
+def test_a_rollback_of_the_callers_transaction_undoes_a_send(queue):
     """Design D3: opt-in."""
     from django.db import transaction
 
@@ -818,7 +818,7 @@ def advance(address):
     run(advance_head(run(entity_id_of(address)), address.subqueue))
 
 
-def test_a_batch_delete_takes_what_nobody_holds_of_one_list_or_session(make_queue, step):
+def test_a_batch_delete_removes_unlocked_messages_of_one_list_or_session(make_queue, step):
     """SB-150, SB-151, SB-152, SB-930."""
     queue = make_queue(requires_session=True)
     sent = [Message(b"%d" % i, session_id="ab"[i % 2]) for i in range(6)]

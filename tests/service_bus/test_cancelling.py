@@ -21,7 +21,7 @@ ROUNDS = 60
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_receive_that_is_cancelled_while_a_wake_up_arrives_ends(queue, turns):
+async def test_a_receive_cancelled_while_a_wake_up_arrives_ends(queue, turns):
     task = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
     try:
         while not (waiting := [each for each in listeners(queue) if each.signal._notify]):
@@ -38,7 +38,7 @@ async def test_receive_that_is_cancelled_while_a_wake_up_arrives_ends(queue, tur
         await aio.close()
 
 
-async def test_the_steps_of_a_cancelled_call_are_ended_with_it(broker_database):
+async def test_the_steps_of_a_cancelled_call_are_closed(broker_database):
     ended = []
 
     def inner():
@@ -106,7 +106,7 @@ async def flat(calls, **how):
 
 
 @pytest.mark.parametrize("name", ["receive", "receive_from"])
-async def test_what_a_cancelled_receive_locked_is_released(queue, name):
+async def test_messages_locked_by_a_cancelled_receive_are_released(queue, name):
     service_bus.send(queue, [Message()] * ROUNDS)
     asked = queue if name == "receive" else [queue]
     got = await flat(getattr(service_bus, name).aio(asked, 3) for _ in range(ROUNDS))
@@ -117,7 +117,7 @@ async def test_what_a_cancelled_receive_locked_is_released(queue, name):
     assert len(service_bus.receive(queue, ROUNDS)) == ROUNDS
 
 
-async def test_a_cancelled_wait_for_messages_that_come_leaves_none_locked(queue):
+async def test_a_cancelled_wait_leaves_no_arriving_messages_locked(queue):
     calls = (service_bus.receive.aio(queue, max_wait_seconds=60) for _ in range(ROUNDS))
     got = await flat(calls, seconds=0.03, meanwhile=lambda: service_bus.send(queue, [Message()]))
     assert got and set(locked(queue)) == set(tokens(got))
@@ -136,7 +136,7 @@ async def test_deferred_messages_of_a_cancelled_receive_stay_deferred(queue):
 
 
 @pytest.mark.parametrize("session_id", [None, "s"])
-async def test_a_session_that_was_accepted_for_nobody_is_let_go(make_queue, session_id):
+async def test_a_session_accepted_by_a_cancelled_call_is_released(make_queue, session_id):
     queue = make_queue(requires_session=True)
     service_bus.send(queue, [Message(session_id="s")] * 3)
     held = "SELECT 1 FROM vitrine_session WHERE entity_id = %s AND lock_token IS NOT NULL"
@@ -148,7 +148,7 @@ async def test_a_session_that_was_accepted_for_nobody_is_let_go(make_queue, sess
     assert delivery_counts(queue) == {0} and ledger_agrees(queue)
 
 
-async def test_what_a_cancelled_receive_from_a_session_locked_is_next_in_it(make_queue):
+async def test_messages_of_a_cancelled_session_receive_are_next_in_the_session(make_queue):
     queue = make_queue(requires_session=True)
     numbers = service_bus.send(queue, [Message(session_id="s")] * ROUNDS)
     session = service_bus.accept_session(queue, "s")

@@ -44,7 +44,7 @@ def receive(request):
     return service_bus.receive if request.param == "thread" else lambda *args, **kwargs: asyncio.run(in_loop(*args, **kwargs))
 
 
-def test_the_last_messages_are_completed_and_the_next_received(queue, held, receive):
+def test_messages_are_completed_and_the_next_messages_received(queue, held, receive):
     """SB-080, SB-061"""
     found = receive(queue, 2, completing=held)
     assert isinstance(found, Received) and isinstance(found, list)
@@ -55,7 +55,7 @@ def test_the_last_messages_are_completed_and_the_next_received(queue, held, rece
     assert ledger_agrees(queue)
 
 
-def test_both_are_one_transaction(queue, held, receive):
+def test_completing_and_receiving_is_one_transaction(queue, held, receive):
     receive(queue, 2, completing=held)
     last = events(queue)[-5:]
     assert len({event.xid for event in last}) == 1
@@ -95,13 +95,13 @@ def test_a_single_lost_token_is_reported_too(queue, held, receive):
     assert receive(queue, completing=str(held[0])).completed.settled == ((held[0], 1),)
 
 
-def test_without_tokens_it_is_a_plain_receive(queue, held, receive):
+def test_without_tokens_the_call_is_a_plain_receive(queue, held, receive):
     found = receive(queue, 1, completing=[])
     assert (bodies(found), found.completed) == (["3"], SettleReport((), ()))
     assert type(receive(queue, 1)) is list
 
 
-def test_what_is_wrong_by_itself_changes_nothing(queue, held, receive):
+def test_invalid_arguments_change_nothing(queue, held, receive):
     for problem, args in (
         (InvalidArgument, {"max_count": 0, "completing": held}),
         (InvalidArgument, {"completing": [*held, "no token"]}),
@@ -129,7 +129,7 @@ def test_an_entity_with_sessions_is_refused(make_queue, receive):
     assert len(service_bus.complete(queue, tokens(session.messages)).settled) == 1
 
 
-def test_with_no_next_message_the_last_are_completed_before_the_wait(queue, receive):
+def test_without_a_next_message_the_tokens_are_completed_before_the_wait(queue, receive):
     service_bus.send(queue, [Message()])
     held = tokens(service_bus.receive(queue))
     found = receive(queue, completing=held, max_wait_seconds=0.2)
@@ -137,7 +137,7 @@ def test_with_no_next_message_the_last_are_completed_before_the_wait(queue, rece
     assert service_bus.peek(queue) == []
 
 
-def test_a_queue_that_was_created_again_completes_its_own(queue, receive):
+def test_a_recreated_queue_completes_only_its_own_messages(queue, receive):
     """Its address is known with the id of the deleted one."""
     service_bus.send(queue, [Message(b"old")])
     service_bus.receive(queue)
@@ -154,7 +154,7 @@ def test_a_queue_that_was_created_again_completes_its_own(queue, receive):
         receive(queue, completing=tokens(found))
 
 
-def test_dead_letters_too(queue, held, receive):
+def test_dead_letters_can_be_completed_with_a_receive(queue, held, receive):
     service_bus.dead_letter(queue, held)
     dead = tokens(receive(queue.dead_letter, 2))
     found = receive(queue.dead_letter, 2, completing=dead)
@@ -170,7 +170,7 @@ def test_completed_messages_are_not_renewed(queue, receive):
     service_bus.complete(queue, tokens(found))
 
 
-def test_within_a_callers_transaction_it_is_part_of_it(queue, held):
+def test_completing_and_receiving_is_part_of_a_callers_transaction(queue, held):
     with transaction.atomic(), connections.callers_transaction():
         found = service_bus.receive(queue, 2, completing=held)
         assert (bodies(found), len(found.completed.settled)) == (["3", "4"], 3)
@@ -179,7 +179,7 @@ def test_within_a_callers_transaction_it_is_part_of_it(queue, held):
     assert bodies(service_bus.receive(queue, 2)) == ["3", "4"]
 
 
-async def test_a_cancelled_call_releases_what_it_received_and_its_completions_stand_or_do_not(queue):
+async def test_a_cancelled_call_releases_its_messages_and_its_completions_are_all_or_nothing(queue):
     """Either both were done and the next messages released, or neither."""
     service_bus.send(queue, [Message()] * 60)
     for _ in range(20):

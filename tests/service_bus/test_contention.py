@@ -38,14 +38,14 @@ def send(queue, count=1, actor=None):
     return service_bus.send(queue, [Message(b"a")] * count, actor=actor)
 
 
-def test_a_sender_alone_is_never_contended(queue, contended):
+def test_a_single_sender_is_never_contended(queue, contended):
     for _ in range(5):
         send(queue)
         send(queue, 30)
     assert contended == []
 
 
-def test_a_gap_is_noticed_and_remembered_for_some_sends(queue, contended, monkeypatch):
+def test_contention_is_detected_and_assumed_for_some_sends(queue, contended, monkeypatch):
     monkeypatch.setattr(contention, "STAYS", 3)
     assert send(queue) == [1]
     noted = contention._counters.copy()
@@ -64,7 +64,7 @@ def as_contended(queue):
     counter.left = contention.STAYS
 
 
-def test_contended_sends_are_refused_as_others(queue, contended):
+def test_contended_sends_are_refused_like_other_sends(queue, contended):
     send(queue)
     as_contended(queue)
     entities.update_queue(queue, status="SendDisabled")
@@ -99,7 +99,7 @@ def test_a_flush_that_fails_is_an_unknown_outcome(queue, monkeypatch):
     assert len(service_bus.peek(queue)) == 2  # it may be there, and here it is
 
 
-def test_in_a_transaction_of_the_caller_it_is_an_ordinary_send(queue, contended):
+def test_a_send_in_the_callers_transaction_is_not_contended(queue, contended):
     from django.db import transaction
 
     send(queue)

@@ -32,7 +32,7 @@ from broker_core.service_bus.rules.values import Message
         ("x" * 400, "x" * 300),
     ],
 )
-def test_what_descriptions_have_in_common(description, pattern):
+def test_descriptions_are_reduced_to_their_pattern(description, pattern):
     assert description_pattern(description) == pattern
 
 
@@ -40,7 +40,7 @@ ALPHABET = st.sampled_from("ab Z09_.-,:;/*'\"`()\né")
 
 
 @given(st.lists(st.text(ALPHABET, max_size=60), max_size=20))
-def test_the_database_agrees(django_db_blocker, texts):
+def test_the_database_computes_the_same_patterns(django_db_blocker, texts):
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT vitrine_description_pattern(t) FROM unnest(%s::text[]) WITH ORDINALITY AS x(t, n) ORDER BY n", [texts]
@@ -73,7 +73,7 @@ def test_dead_letters_are_grouped_by_reason_and_pattern(make_queue):
     assert all(group.address == queue.dead_letter and sum(group.recent) == group.count for group in found.groups)
 
 
-def test_the_trend_first_and_last(make_queue):
+def test_groups_have_a_trend_and_first_and_last_times(make_queue):
     queue = make_queue()
     namespaces.pause_clock(queue.namespace)
     _dead(queue, ("A", "1"))
@@ -85,7 +85,7 @@ def test_the_trend_first_and_last(make_queue):
     assert (group.count, group.recent) == (3, (0, 2, *[0] * 10))
 
 
-def test_what_was_resubmitted_before_is_counted(make_queue):
+def test_resubmitted_dead_letters_are_counted(make_queue):
     queue = make_queue()
     _dead(queue, ("A", "1"), ("A", "2"))
     service_bus.resubmit(queue.dead_letter, [1])
@@ -95,7 +95,7 @@ def test_what_was_resubmitted_before_is_counted(make_queue):
     assert (group.count, group.resubmitted, group.newest) == (2, 1, 3)
 
 
-def test_the_work_is_bounded_and_the_newest_are_grouped(make_queue, monkeypatch):
+def test_the_work_is_bounded_and_the_newest_messages_are_grouped(make_queue, monkeypatch):
     monkeypatch.setattr(dead_letters, "EXAMINED", 2)
     monkeypatch.setattr(dead_letters, "LEAST_OF_LIST", 2)
     queue = make_queue()
@@ -105,7 +105,7 @@ def test_the_work_is_bounded_and_the_newest_are_grouped(make_queue, monkeypatch)
     assert (found.total, found.examined, found.capped) == (3, 2, True)
 
 
-def test_short_lists_leave_their_share_to_long_ones():
+def test_short_lists_leave_their_share_to_long_lists():
     assert dead_letters._caps([10, 90_000, 90_000], 20_000) == [20_000, 20_000, 20_000]
     caps = dead_letters._caps([5, *[90_000] * 19], 5_000)
     assert caps[0] == 5_000
@@ -127,7 +127,7 @@ def test_poison_messages_are_grouped_by_reason_and_origin(db):
     assert group.reason
 
 
-def test_messages_of_rabbitmq_that_died_are_grouped(db):
+def test_dead_letters_of_rabbitmq_are_grouped(db):
     vhost = f"dead {uuid4().hex[:6]}"
     rabbitmq.create_vhost(vhost)
     rabbitmq.declare_exchange(vhost, "graves", "fanout")

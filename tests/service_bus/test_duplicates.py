@@ -35,7 +35,7 @@ def test_a_duplicate_is_accepted_dropped_and_recorded_on_the_original(queue):
     assert told.sequence_number == 1 and ledger_agrees(queue)
 
 
-def test_the_window_begins_with_the_first_and_ends(queue, step):
+def test_the_window_begins_with_the_first_message_and_ends(queue, step):
     """SB-132: later duplicates do not extend it, and completing the first does not end it."""
     service_bus.send(queue, [named(b"1")])
     (message,) = service_bus.receive(queue, 1)
@@ -47,7 +47,7 @@ def test_the_window_begins_with_the_first_and_ends(queue, step):
     assert service_bus.send(queue, [named(b"4")]) == [None]
 
 
-def test_a_new_window_applies_at_once(queue, step):
+def test_a_new_window_applies_immediately(queue, step):
     """SB-137."""
     service_bus.send(queue, [named(b"1")])
     step(MINUTE)
@@ -55,12 +55,12 @@ def test_a_new_window_applies_at_once(queue, step):
     assert service_bus.send(queue, [named(b"2")]) == [2]
 
 
-def test_messages_without_an_id_of_their_own_are_never_duplicates(queue):
+def test_messages_without_their_own_id_are_never_duplicates(queue):
     """SB-134."""
     assert service_bus.send(queue, [Message(b"a"), Message(b"a")]) == [1, 2]
 
 
-def test_inside_a_batch_the_first_is_kept_and_the_others_are_stored(queue):
+def test_duplicates_within_a_batch_are_dropped_and_the_other_messages_stored(queue):
     """SB-135, SB-924: no number is lost."""
     assert service_bus.send(queue, [named(b"a", "1"), named(b"b", "1"), named(b"c", "2"), named(b"d", "1")]) == [1, None, 2, None]
     assert bodies(service_bus.receive(queue, 5)) == ["a", "c"]
@@ -77,14 +77,14 @@ def test_scheduled_messages_are_checked_when_they_are_sent(queue, step):
     assert sorted(bodies(service_bus.receive(queue, 5))) == ["plain", "scheduled"]
 
 
-def test_a_refused_send_remembers_no_id(queue):
+def test_a_refused_send_records_no_id(queue):
     """SB-137: what rolls back the send rolls back its ids."""
     with pytest.raises(MessageTooLarge):
         service_bus.send(queue, [named(b"x" * (256 * 1024 + 1))])
     assert service_bus.send(queue, [named(b"small")]) == [1]
 
 
-def test_a_topic_detects_duplicates_once_for_all_its_subscriptions(namespace):
+def test_a_topic_detects_duplicates_for_all_its_subscriptions(namespace):
     """SB-133."""
     topic = EntityAddress(namespace, "topic")
     entities.create_topic(topic, requires_duplicate_detection=True)
@@ -95,7 +95,7 @@ def test_a_topic_detects_duplicates_once_for_all_its_subscriptions(namespace):
     assert bodies(service_bus.receive(where, 5)) == ["a"]
 
 
-def test_ids_outside_the_window_are_forgotten_by_the_sweep(queue, step):
+def test_the_sweep_removes_ids_outside_the_window(queue, step):
     service_bus.send(queue, [named(b"x", str(i)) for i in range(20)])
     step(11 * MINUTE)
     service_bus.send(queue, [named(b"x", "new")])
@@ -104,7 +104,7 @@ def test_ids_outside_the_window_are_forgotten_by_the_sweep(queue, step):
     assert [row[0] for row in left] == ["new"]
 
 
-def test_the_sweep_neither_waits_for_an_id_that_is_seen_anew_nor_forgets_it(queue, step):
+def test_the_sweep_neither_waits_for_nor_removes_an_id_in_use(queue, step):
     """SB-132, SB-137: a send of it is under way, inside a transaction of its caller's."""
     service_bus.send(queue, [named(b"old"), named(b"old", "other")])
     step(11 * MINUTE)

@@ -55,13 +55,13 @@ def test_a_new_namespace_has_the_policy_with_all_rights(space):
     assert (policy.name, policy.rights) == ("RootManageSharedAccessKey", Right.ALL & ~Right.OPERATE)
 
 
-def test_namespace_names_are_unique_without_case(space):
+def test_namespace_names_are_unique_case_insensitively(space):
     with pytest.raises(EntityExists):
         namespaces.create_namespace("SPACE", Family.SERVICE_BUS)
     assert namespaces.get_namespace("sPaCe").name == "space"
 
 
-def test_ensure_namespace_leaves_one_that_is_there_as_it_is(space):
+def test_ensure_namespace_does_not_change_an_existing_namespace(space):
     assert namespaces.ensure_namespace("SPACE", Family.SERVICE_BUS, "another text") == space
 
 
@@ -76,7 +76,7 @@ def test_a_namespace_with_queues_cannot_be_deleted(space):
     assert not SharedAccessPolicy.objects.filter(namespace=space.id).exists()
 
 
-def test_a_deleted_namespace_keeps_the_history_of_its_entities_under_a_name_that_says_so(space):
+def test_a_deleted_namespace_keeps_its_history_under_a_name_marked_as_deleted(space):
     entity_id = entities.create_queue(ORDERS).id
     service_bus.send(ORDERS, [Message(b"a", message_id="kept")])
     entities.delete_queue(ORDERS)
@@ -99,7 +99,7 @@ def test_a_deleted_namespace_keeps_the_history_of_its_entities_under_a_name_that
     assert namespaces.create_namespace("space", Family.SERVICE_BUS).id != space.id and entities.list_queues("space") == []
 
 
-def test_what_is_done_in_a_callers_transaction_is_undone_with_it(transactional_db):
+def test_a_rollback_of_the_callers_transaction_undoes_a_creation(transactional_db):
     with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
         # The first statement of Django's transaction, and a transaction block of its own.
         namespaces.create_namespace("space", Family.SERVICE_BUS)
@@ -119,7 +119,7 @@ def test_a_new_queue_has_the_services_defaults_and_keeps_its_casing(space):
     assert str(found.address) == "space/Orders"
 
 
-def test_settings_come_back_as_they_were_given(space):
+def test_settings_round_trip(space):
     wanted = QueueSettings(
         lock_duration=timedelta(seconds=5),
         max_delivery_count=2**31 - 1,
@@ -136,18 +136,18 @@ def test_settings_come_back_as_they_were_given(space):
     assert entities.get_queue(ORDERS).settings == wanted
 
 
-def test_single_settings_win_over_the_whole(space):
+def test_single_settings_override_a_settings_object(space):
     queue = entities.create_queue(ORDERS, QueueSettings(max_delivery_count=3, lock_duration=2 * MIN), max_delivery_count=4)
     assert (queue.settings.max_delivery_count, queue.settings.lock_duration) == (4, 2 * MIN)
 
 
-def test_a_path_is_taken_in_whatever_casing(space):
+def test_paths_are_case_insensitive(space):
     entities.create_queue(ORDERS)
     with pytest.raises(EntityExists):
         entities.create_queue(EntityAddress("Space", "ORDERS"))
 
 
-def test_ensure_queue_creates_once_and_then_leaves_alone(space):
+def test_ensure_queue_creates_a_queue_once_and_does_not_change_it(space):
     first = entities.ensure_queue(ORDERS, max_delivery_count=3)
     assert entities.ensure_queue(ORDERS, max_delivery_count=5) == first
 
@@ -162,7 +162,7 @@ def test_ensure_queue_creates_once_and_then_leaves_alone(space):
         (EntityAddress("space", "q"), {"enable_partitioning": True}, InvalidArgument),
     ],
 )
-def test_what_cannot_be_created_is_refused_and_nothing_is_stored(space, address, settings, error):
+def test_an_invalid_queue_is_refused_and_nothing_is_stored(space, address, settings, error):
     with pytest.raises(error):
         entities.create_queue(address, **settings)
     assert entities.list_queues("space") == []
@@ -173,7 +173,7 @@ def test_relaxed_limits_allow_short_locks(space, settings):
     assert entities.create_queue(ORDERS, lock_duration=timedelta(seconds=1)).settings.lock_duration == timedelta(seconds=1)
 
 
-def test_update_changes_what_is_named_and_keeps_the_rest(space):
+def test_an_update_changes_only_the_given_settings(space):
     entities.create_queue(ORDERS, max_delivery_count=3)
     updated = entities.update_queue(ORDERS, lock_duration=2 * MIN, status="Disabled")
     assert updated.settings == QueueSettings(max_delivery_count=3, lock_duration=2 * MIN, status=EntityStatus.DISABLED)
@@ -182,13 +182,13 @@ def test_update_changes_what_is_named_and_keeps_the_rest(space):
 
 
 @pytest.mark.parametrize("change", [{"kind": "topic"}, {"path": "other"}, {"requires_session": True}])
-def test_what_is_fixed_at_creation_cannot_be_changed(space, change):
+def test_immutable_settings_cannot_be_changed(space, change):
     entities.create_queue(ORDERS)
     with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
         entities.update_queue(ORDERS, **change)
 
 
-def test_two_updates_at_once_both_hold(transactional_db, space):
+def test_two_concurrent_updates_are_both_applied(transactional_db, space):
     entities.create_queue(ORDERS)
     changes = [{"max_delivery_count": 7}, {"lock_duration": 3 * MIN}, {"user_metadata": "x"}, {"hidden": True}]
     for update in [in_another_thread(lambda c=c: entities.update_queue(ORDERS, **c)) for c in changes]:
@@ -198,7 +198,7 @@ def test_two_updates_at_once_both_hold(transactional_db, space):
     )
 
 
-def test_an_update_is_activity_and_looking_is_not(space):
+def test_an_update_counts_as_activity_and_reading_does_not(space):
     queue = entities.create_queue(ORDERS)
     namespaces.pause_clock("space")
     before = one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
@@ -210,7 +210,7 @@ def test_an_update_is_activity_and_looking_is_not(space):
     assert after == namespaces.get_clock("space").now
 
 
-def test_each_setting_says_where_it_comes_from(space):
+def test_each_setting_has_its_source(space):
     entities.create_queue(ORDERS, max_delivery_count=3)
     found = entities.effective(ORDERS)
     assert found["max_delivery_count"] == (3, "entity")
@@ -218,7 +218,7 @@ def test_each_setting_says_where_it_comes_from(space):
     assert found["default_message_time_to_live"] == (None, "default")
 
 
-def test_delete_frees_the_name_at_once_and_takes_the_counter_away(space):
+def test_a_deletion_frees_the_name_immediately_and_removes_the_counter(space):
     first = entities.create_queue(ORDERS)
     shared_access.create_policy(ORDERS, "app", send=True)
     entities.delete_queue(ORDERS)
@@ -246,7 +246,7 @@ def waits(future):
     return True
 
 
-def test_a_send_under_way_ends_before_the_delete(transactional_db, space):
+def test_a_deletion_waits_for_a_running_send(transactional_db, space):
     queue = entities.create_queue(ORDERS)
     with transaction.atomic(), connections.callers_transaction():
         assert service_bus.send(ORDERS, [Message(b"x")]) == [1]
@@ -258,7 +258,7 @@ def test_a_send_under_way_ends_before_the_delete(transactional_db, space):
     assert one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (1,)  # for the sweep
 
 
-def test_a_send_that_meets_a_delete_finds_no_queue_and_stores_nothing(transactional_db, space):
+def test_a_send_during_a_deletion_finds_no_queue_and_stores_nothing(transactional_db, space):
     queue = entities.create_queue(ORDERS)
     with transaction.atomic(), connections.callers_transaction():
         entities.delete_queue(ORDERS)
@@ -271,7 +271,7 @@ def test_a_send_that_meets_a_delete_finds_no_queue_and_stores_nothing(transactio
     assert service_bus.send(ORDERS, [Message(b"y")]) == [1]  # SB-241
 
 
-def test_a_namespace_that_gets_a_queue_just_then_is_not_deleted(transactional_db, space):
+def test_a_namespace_that_concurrently_gets_a_queue_is_not_deleted(transactional_db, space):
     entities.create_queue(EntityAddress("space", "gone"))
     entities.delete_queue(EntityAddress("space", "gone"))  # its history would keep the row
     with transaction.atomic(), connections.callers_transaction():
@@ -283,7 +283,7 @@ def test_a_namespace_that_gets_a_queue_just_then_is_not_deleted(transactional_db
     assert entities.get_queue(ORDERS).address == ORDERS
 
 
-def test_who_waited_for_another_counts_what_that_one_created(transactional_db, space, monkeypatch):
+def test_entity_limits_hold_for_concurrent_creations(transactional_db, space, monkeypatch):
     """Limits hold also where two create at the same time."""
     monkeypatch.setattr(configured_limits, "STRICT", replace(configured_limits.STRICT, entities_per_namespace=1))
     with transaction.atomic(), connections.callers_transaction():
@@ -294,7 +294,7 @@ def test_who_waited_for_another_counts_what_that_one_created(transactional_db, s
         second.result(timeout=10)
 
 
-def test_policies_of_two_at_the_same_time_are_no_more_than_there_may_be(transactional_db, space):
+def test_policy_limits_hold_for_concurrent_creations(transactional_db, space):
     for n in range(10):  # one is there
         shared_access.create_policy("space", f"p{n}", send=True)
     with transaction.atomic(), connections.callers_transaction():
@@ -314,12 +314,12 @@ def test_locks_are_kept_when_the_queue_is_changed(space):
 
 
 @pytest.mark.parametrize("operation", [entities.delete_queue, entities.update_queue, entities.get_queue, entities.effective])
-def test_a_queue_that_is_not_there(space, operation):
+def test_a_missing_queue_is_not_found(space, operation):
     with pytest.raises(EntityNotFound, match="space/nothing"):
         operation(EntityAddress("space", "nothing"))
 
 
-def test_list_is_by_address(space):
+def test_queues_are_listed_by_address(space):
     namespaces.create_namespace("Another", Family.SERVICE_BUS)
     for path in ("b", "A", "c"):
         entities.create_queue(EntityAddress("space", path))
@@ -347,7 +347,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changing_needs_the_right_to_manage(space, change):
+def test_changing_requires_the_right_to_manage(space, change):
     entities.create_queue(ORDERS)
     with pytest.raises(NotAuthorized) as refused:
         change(VIEWER)
@@ -356,7 +356,7 @@ def test_changing_needs_the_right_to_manage(space, change):
     assert not namespaces.get_clock("space").is_manual
 
 
-def test_reading_needs_the_right_to_browse(space):
+def test_reading_requires_the_right_to_browse(space):
     entities.create_queue(ORDERS)
     assert entities.get_queue(ORDERS, actor=VIEWER).settings == QueueSettings()
     with pytest.raises(NotAuthorized, match="BROWSE"):
@@ -366,7 +366,7 @@ def test_reading_needs_the_right_to_browse(space):
 # The system namespace
 
 
-def test_the_system_namespace_is_protected_from_people_but_open_to_processes():
+def test_the_system_namespace_can_be_changed_by_processes_but_not_by_users():
     namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     queue = EntityAddress("system", "of-a-test")
     with pytest.raises(NotAllowed, match="only its processes"):
@@ -390,12 +390,12 @@ def test_the_system_namespace_is_protected_from_people_but_open_to_processes():
 # Clocks
 
 
-def test_a_clock_is_real_until_it_is_touched(space):
+def test_a_clock_is_in_real_time_until_it_is_changed(space):
     clock = namespaces.get_clock("space")
     assert (clock.rate, clock.is_manual) == (1.0, False)
 
 
-def test_a_paused_clock_stands_still_and_is_stepped(space):
+def test_a_paused_clock_does_not_advance_and_can_be_stepped(space):
     paused = namespaces.pause_clock("space")
     assert namespaces.get_clock("space").now == paused.now
     stepped = namespaces.step_clock("space", timedelta(days=2))
@@ -403,7 +403,7 @@ def test_a_paused_clock_stands_still_and_is_stepped(space):
     assert namespaces.get_clock("space") == stepped
 
 
-def test_a_resumed_clock_goes_on_from_where_it_was(space):
+def test_a_resumed_clock_continues_from_its_time(space):
     paused = namespaces.pause_clock("space")
     namespaces.resume_clock("space", 1000)
     first, second = namespaces.get_clock("space"), namespaces.get_clock("space")
@@ -411,7 +411,7 @@ def test_a_resumed_clock_goes_on_from_where_it_was(space):
     assert (first.rate, first.is_manual) == (1000.0, True)
 
 
-def test_a_running_clock_is_stepped_without_stopping(space):
+def test_a_running_clock_can_be_stepped_without_a_pause(space):
     before = namespaces.get_clock("space").now
     stepped = namespaces.step_clock("space", timedelta(hours=1))
     assert stepped.now - before >= timedelta(hours=1)
@@ -433,18 +433,18 @@ def test_a_clock_never_goes_back(space):
 
 
 @pytest.mark.parametrize("step", [-timedelta(microseconds=1), timedelta(days=36_501), 60, None])
-def test_a_step_that_is_refused(space, step):
+def test_invalid_clock_steps_are_refused(space, step):
     with pytest.raises(InvalidArgument, match="only moves forward|must be a timedelta"):
         namespaces.step_clock("space", step)
 
 
 @pytest.mark.parametrize("rate", [0, -1, 86_401, float("nan"), float("inf"), True, "2", None])
-def test_a_rate_that_is_refused(space, rate):
+def test_invalid_clock_rates_are_refused(space, rate):
     with pytest.raises(InvalidArgument, match="greater than 0"):
         namespaces.resume_clock("space", rate)
 
 
-def test_a_clock_does_not_leave_the_years_that_a_program_can_hold(space):
+def test_a_clock_stays_within_the_supported_years(space):
     namespaces.pause_clock("space")
     with pytest.raises(InvalidArgument, match="year 3000"):
         for _ in range(11):
@@ -453,7 +453,7 @@ def test_a_clock_does_not_leave_the_years_that_a_program_can_hold(space):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_an_entity_made_anew_is_used_as_it_is_now(namespace, before):
+def test_a_recreated_entity_is_used_with_its_current_settings(namespace, before):
     """Whether it requires sessions is remembered; it may be another one by now."""
     address = EntityAddress(namespace, "q")
     uses = [
@@ -469,7 +469,7 @@ def test_an_entity_made_anew_is_used_as_it_is_now(namespace, before):
         entities.delete_queue(address)
 
 
-def test_renewing_looks_again_at_what_is_made_anew(namespace):
+def test_renewing_reads_a_recreated_entity_again(namespace):
     """As the receiver is in another process, this one remembers only what was there before."""
     address = EntityAddress(namespace, "q")
     entities.create_queue(address)

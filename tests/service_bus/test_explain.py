@@ -34,7 +34,7 @@ def reason(address, number, code):
     return next(r for r in service_bus.explain(address, number).reasons if r.code == code)
 
 
-def test_the_first_of_a_queue_is_next_and_the_others_come_behind(queue):
+def test_the_first_message_is_next_and_the_others_are_behind(queue):
     service_bus.send(queue, [Message(b"x") for _ in range(3)])
     assert codes(queue, 1) == [Code.NEXT]
     found = service_bus.explain(queue, 3)
@@ -44,7 +44,7 @@ def test_the_first_of_a_queue_is_next_and_the_others_come_behind(queue):
     assert codes(queue, 3) == [Code.NEXT]
 
 
-def test_how_many_come_before_is_counted_to_a_cap(queue, monkeypatch):
+def test_messages_ahead_are_counted_up_to_a_cap(queue, monkeypatch):
     monkeypatch.setattr("broker_core.service_bus.messages.reading.PLACE_CAP", 4)
     service_bus.send(queue, [Message(b"x") for _ in range(9)])
     assert reason(queue, 9, Code.BEHIND).text == "4 or more messages ahead."
@@ -64,7 +64,7 @@ def test_a_locked_message_names_its_holder_and_the_end_of_the_lock(queue):
     assert found.text == "Locked by user:ann for another 1 min."
 
 
-def test_all_reasons_are_told_not_only_the_first(make_queue, step):
+def test_all_reasons_are_listed(make_queue, step):
     queue = make_queue(max_delivery_count=1, dead_lettering_on_message_expiration=True)
     service_bus.send(queue, [Message(b"x", time_to_live=30 * SECOND)])
     service_bus.receive(queue)
@@ -77,7 +77,7 @@ def test_all_reasons_are_told_not_only_the_first(make_queue, step):
     assert found.reasons[3].code == Code.LAST_DELIVERY
 
 
-def test_a_scheduled_message_says_when_it_is_due_and_what_then(queue, step):
+def test_a_scheduled_message_is_explained_with_its_due_time(queue, step):
     due = now(queue) + 10 * SECOND
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=due)])
     assert (codes(queue, 1), reason(queue, 1, Code.SCHEDULED).ends_at) == ([Code.SCHEDULED], due)
@@ -85,7 +85,7 @@ def test_a_scheduled_message_says_when_it_is_due_and_what_then(queue, step):
     assert codes(queue, 1) == [Code.DUE]
 
 
-def test_a_deferred_message_that_failed_too_often_is_found_no_more(make_queue, step):
+def test_a_deferred_message_with_too_many_failed_deliveries_cannot_be_received(make_queue, step):
     queue = make_queue(max_delivery_count=1)
     service_bus.send(queue, [Message(b"x")])
     [message] = service_bus.receive(queue)
@@ -118,7 +118,7 @@ def test_an_expiry_from_the_default_is_marked_as_computed(make_queue, step):
     assert [m.sequence_number for m in service_bus.receive(queue, 2)] == []
 
 
-def test_what_is_gone_has_no_explanation_and_looking_needs_a_right(queue):
+def test_a_removed_message_has_no_explanation_and_explaining_requires_a_right(queue):
     assert service_bus.explain(queue, 7) is None
     with pytest.raises(EntityNotFound):
         service_bus.explain(EntityAddress(queue.namespace, "nowhere"), 1)
@@ -126,7 +126,7 @@ def test_what_is_gone_has_no_explanation_and_looking_needs_a_right(queue):
         service_bus.explain(queue, 1, actor=Actor("user", "eve"))
 
 
-def test_what_is_forwarded_is_received_elsewhere(make_queue):
+def test_the_explanation_of_a_forwarded_message_names_the_target(make_queue):
     source, target = make_queue(), make_queue()
     service_bus.send(source, [Message(b"x")])
     [message] = service_bus.receive(source)
@@ -138,7 +138,7 @@ def test_what_is_forwarded_is_received_elsewhere(make_queue):
     assert not found.deliverable
 
 
-def test_what_is_on_its_way_says_where_to(make_queue, monkeypatch):
+def test_the_explanation_of_a_message_in_transfer_names_the_target(make_queue, monkeypatch):
     via, target = make_queue(), make_queue()
     monkeypatch.setattr(
         "broker_core.service_bus.transactions.forward_on", lambda *_: iter(())
@@ -164,7 +164,7 @@ def test_a_scheduled_message_of_a_topic_waits_for_its_subscriptions(namespace):
     )
 
 
-def test_a_session_that_somebody_holds_keeps_its_messages(make_queue, step):
+def test_messages_of_a_locked_session_are_explained(make_queue, step):
     queue = make_queue(requires_session=True, lock_duration=20 * SECOND)
     service_bus.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b"), Message(b"x", session_id="a")])
     assert codes(queue, 3) == [Code.IN_SESSION, Code.BEHIND]
@@ -281,7 +281,7 @@ def places_of(told):
     whole=st.booleans(),
     status=st.sampled_from(EntityStatus),
 )
-def test_explanations_agree_with_sessions(broker_database, story, most, default, whole, status):
+def test_explanations_agree_with_receiving_from_sessions(broker_database, story, most, default, whole, status):
     namespace = f"y-{uuid.uuid4().hex[:10]}"
     namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     namespaces.pause_clock(namespace)

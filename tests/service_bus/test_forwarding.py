@@ -46,7 +46,7 @@ def test_a_forwarding_entity_allows_peek_but_no_receive(make_queue):
     assert service_bus.receive(source.dead_letter, 1) == []
 
 
-def test_a_receiver_fetches_what_nobody_forwarded(make_queue, step):
+def test_a_receive_forwards_pending_messages_of_its_sources(make_queue, step):
     """No sweep runs: what comes due at the source is received at the destination (docs/design.md D5)."""
     target = make_queue()
     source = make_queue(forward_to=target.path)
@@ -56,7 +56,7 @@ def test_a_receiver_fetches_what_nobody_forwarded(make_queue, step):
     assert bodies(service_bus.receive(target, 1)) == ["m"]
 
 
-def test_what_was_there_before_is_forwarded_by_the_sweep(make_queue):
+def test_the_sweep_forwards_messages_sent_before_forwarding_was_set(make_queue):
     target, source = make_queue(), make_queue()
     service_bus.send(source, [Message(b"%d" % i) for i in range(250)])
     entities.update_queue(source, forward_to=target.path)
@@ -77,7 +77,7 @@ def test_a_message_is_forwarded_at_most_four_times(make_queue):
     assert service_bus.peek(queues[5]) == []
 
 
-def test_a_circle_ends_by_its_hops(make_queue):
+def test_a_forwarding_cycle_ends_at_the_hop_limit(make_queue):
     """SB-176: circles are not refused."""
     one = make_queue()
     two = make_queue(forward_to=one.path)
@@ -113,7 +113,7 @@ def test_a_message_that_cannot_be_forwarded_is_dead_lettered_at_its_source(make_
     assert dead.dead_letter_description and ledger_agrees(source)
 
 
-def test_a_session_entity_takes_only_what_has_a_session(make_queue):
+def test_a_session_entity_accepts_only_forwarded_messages_with_a_session(make_queue):
     """SB-175."""
     target = make_queue(requires_session=True)
     source = make_queue(forward_to=target.path)
@@ -122,7 +122,7 @@ def test_a_session_entity_takes_only_what_has_a_session(make_queue):
     assert bodies(service_bus.accept_session(target, max_count=5).messages) == ["some"]
 
 
-def test_forwarding_to_a_topic_asks_its_rules(make_queue, namespace):
+def test_forwarding_to_a_topic_applies_its_rules(make_queue, namespace):
     """SB-176."""
     topic = EntityAddress(namespace, "topic")
     entities.create_topic(topic)
@@ -134,7 +134,7 @@ def test_forwarding_to_a_topic_asks_its_rules(make_queue, namespace):
     assert [(m.body, m.enqueued_sequence_number) for m in found] == [(b"before", 1), (b"m", 2)]
 
 
-def test_a_subscription_forwards_too(make_queue, namespace):
+def test_a_subscription_can_forward(make_queue, namespace):
     queue = make_queue()
     topic = EntityAddress(namespace, "topic")
     entities.create_topic(topic)
@@ -157,7 +157,7 @@ def test_dead_letters_are_forwarded_with_their_reason_and_source(make_queue):
     assert service_bus.peek(queue.dead_letter) == [] and ledger_agrees(queue) and ledger_agrees(graveyard)
 
 
-def test_dead_letters_that_expired_or_failed_are_forwarded_too(make_queue, step):
+def test_expired_and_failed_dead_letters_are_forwarded(make_queue, step):
     graveyard = make_queue()
     queue = make_queue(
         forward_dead_lettered_messages_to=graveyard.path, dead_lettering_on_message_expiration=True, max_delivery_count=1
@@ -191,7 +191,7 @@ def test_a_forwarded_message_keeps_its_ttl_lowered_by_its_destination(make_queue
     assert [m.expires_at - now(target) for m in service_bus.peek(target)] == [5 * MINUTE, MINUTE]
 
 
-def test_a_destination_that_detects_duplicates_does_so_for_what_arrives(make_queue):
+def test_a_destination_detects_duplicates_of_forwarded_messages(make_queue):
     """SB-133."""
     target = make_queue(requires_duplicate_detection=True)
     source = make_queue(forward_to=target.path)
@@ -212,7 +212,7 @@ def send_via(via, address, *bodies):
         tx.send(address, [Message(body, message_id=body[:9].decode()) for body in bodies])
 
 
-def test_as_many_arrive_as_have_room(make_queue):
+def test_as_many_messages_are_forwarded_as_fit(make_queue):
     """SB-174: of a batch, in order, until the destination is full."""
     target, source = make_queue(), make_queue()
     service_bus.send(source, [Message(b"%02d" % i + b"x" * 100_000) for i in range(12)])
@@ -224,7 +224,7 @@ def test_as_many_arrive_as_have_room(make_queue):
     assert ledger_agrees(source) and ledger_agrees(target)
 
 
-def test_what_did_not_arrive_where_duplicates_are_detected_is_no_duplicate(make_queue):
+def test_a_message_that_did_not_arrive_is_not_its_own_duplicate(make_queue):
     """SB-166, SB-133: it waits until there is room, and is not dropped as its own duplicate then."""
     via, full = make_queue(), make_queue(requires_duplicate_detection=True)
     set_megabytes(full, 0)
@@ -236,7 +236,7 @@ def test_what_did_not_arrive_where_duplicates_are_detected_is_no_duplicate(make_
     assert bodies(service_bus.peek(full)) == ["one", "two"] and ledger_agrees(full) and ledger_agrees(via)
 
 
-def test_a_full_destination_keeps_none_waiting_but_its_own(make_queue):
+def test_a_full_destination_delays_only_its_own_messages(make_queue):
     """SB-166: more than a batch waits for it."""
     via, full, free = make_queue(), make_queue(), make_queue()
     set_megabytes(full, 0)
@@ -251,7 +251,7 @@ def test_a_full_destination_keeps_none_waiting_but_its_own(make_queue):
 
 
 @pytest.mark.parametrize("via_too", [True, False])
-def test_what_is_too_large_for_its_destination_is_dead_lettered(make_queue, namespace, via_too):
+def test_a_message_too_large_for_its_destination_is_dead_lettered(make_queue, namespace, via_too):
     """SB-007, SB-174: by its own size alone; what goes with it arrives. Where it is too large for the entity by whose way it is
     sent, it is refused."""
     topic = EntityAddress(namespace, "topic")
@@ -287,7 +287,7 @@ def forward_by_hand(address, subqueue, **before):
         rows = cursor.fetchall() if cursor.description else []
 
 
-def test_what_is_deleted_while_it_forwards_is_gone(make_queue):
+def test_messages_of_an_entity_deleted_while_it_forwards_are_removed(make_queue):
     """SB-240: nothing can be dead-lettered there any more, which is no failure of who receives or sends."""
     target, source = make_queue(), make_queue()
     service_bus.send(source, [Message(b"m")])
@@ -299,7 +299,7 @@ def test_what_is_deleted_while_it_forwards_is_gone(make_queue):
     assert sweeps.remove_deleted_entities()["messages"] >= 1
 
 
-def test_two_that_forward_to_the_same_entities_do_not_meet_crosswise(make_queue):
+def test_sources_that_forward_to_the_same_entities_do_not_deadlock(make_queue):
     """Each takes its destinations in the same order, whatever the order of its messages."""
     one, two = make_queue(), make_queue()
     vias = [make_queue(), make_queue()]
@@ -316,7 +316,7 @@ def test_two_that_forward_to_the_same_entities_do_not_meet_crosswise(make_queue)
     assert asked == [entity_id(one), entity_id(two)] * 2
 
 
-def test_a_receiver_fetches_from_whoever_has_something(make_queue, monkeypatch):
+def test_a_receive_finds_the_source_with_messages_among_many(make_queue, monkeypatch):
     """However many forward to here, and however few are forwarded from at once."""
     target = make_queue()
     sources = [make_queue() for _ in range(7)]
@@ -327,7 +327,7 @@ def test_a_receiver_fetches_from_whoever_has_something(make_queue, monkeypatch):
     assert bodies(service_bus.receive(target, 5)) == ["m"]
 
 
-def test_what_expired_on_its_way_leaves_where_nobody_can_listen(make_queue, step):
+def test_expiry_on_activity_does_not_apply_to_a_forwarding_entity(make_queue, step):
     """SB-902, SB-171: what forwards has no receivers, whose activity expiry could wait for."""
     target = make_queue()
     source = make_queue(expiry_mode="on_activity", dead_lettering_on_message_expiration=True)
@@ -339,7 +339,7 @@ def test_what_expired_on_its_way_leaves_where_nobody_can_listen(make_queue, step
     assert bodies(service_bus.peek(source.dead_letter)) == ["m"] and service_bus.peek(source) == [] and ledger_agrees(source)
 
 
-def test_what_is_resubmitted_goes_on(make_queue):
+def test_resubmitted_messages_are_forwarded(make_queue):
     """SB-105, SB-170."""
     target, source = make_queue(), make_queue()
     service_bus.send(source, [Message(b"m")])
@@ -349,7 +349,7 @@ def test_what_is_resubmitted_goes_on(make_queue):
     assert bodies(service_bus.peek(target)) == ["m"] and ledger_agrees(source)
 
 
-def test_what_goes_to_a_destination_that_goes_just_then_is_dead_lettered(make_queue):
+def test_a_message_for_a_destination_being_deleted_is_dead_lettered(make_queue):
     """SB-174: the sender, whose message is stored, is told nothing."""
     target = make_queue()
     source = make_queue(forward_to=target.path)

@@ -135,7 +135,7 @@ def sends(queue, *batches):
 # Sends
 
 
-def test_sends_that_meet_are_one_statement_and_keep_their_order(queue, callers, groups):
+def test_concurrent_sends_are_one_statement_and_keep_their_order(queue, callers, groups):
     first, *others = sends(queue, "a", "bc", "d", "", "ef")
     assert gathered(callers, slow_sends(queue), first, [each for each in others if each[2]]) == [[1], [2, 3], [4], [5, 6]]
     assert groups == [1, 3]
@@ -144,7 +144,7 @@ def test_sends_that_meet_are_one_statement_and_keep_their_order(queue, callers, 
     assert ledger_agrees(queue)
 
 
-def test_an_empty_send_waits_for_nobody(queue, callers):
+def test_an_empty_send_does_not_wait(queue, callers):
     with slow_sends(queue):
         first = callers.begin(service_bus.send, queue, [Message(b"a")])
         waiting(0)
@@ -152,7 +152,7 @@ def test_an_empty_send_waits_for_nobody(queue, callers):
     assert first.result(5) == [1]
 
 
-def test_a_refused_send_refuses_no_other(queue, callers, groups):
+def test_a_refused_send_does_not_affect_the_others(queue, callers, groups):
     too_large = (service_bus.send, queue, [Message(b"x" * 300 * 1024)])
     first, b, c = sends(queue, "a", "b", "c")
     found = gathered(callers, slow_sends(queue), first, [b, too_large, c])
@@ -161,7 +161,7 @@ def test_a_refused_send_refuses_no_other(queue, callers, groups):
     assert groups == [1, 3, 1, 1, 1]
 
 
-def test_what_is_wrong_by_itself_never_joins_a_group(queue, callers, groups):
+def test_invalid_sends_never_join_a_group(queue, callers, groups):
     with slow_sends(queue):
         first = callers.begin(service_bus.send, queue, [Message(b"a")])
         waiting(0)
@@ -174,7 +174,7 @@ def test_what_is_wrong_by_itself_never_joins_a_group(queue, callers, groups):
     assert first.result(5) == [1] and groups == [1]
 
 
-def test_dropped_duplicates_are_told_to_those_who_sent_them(make_queue, callers, groups):
+def test_dropped_duplicates_are_reported_to_their_senders(make_queue, callers, groups):
     """SB-131, SB-135: a batch with one of them, a batch of nothing else, and what came before and after."""
     queue = make_queue(requires_duplicate_detection=True)
     first, *others = [
@@ -184,7 +184,7 @@ def test_dropped_duplicates_are_told_to_those_who_sent_them(make_queue, callers,
     assert groups == [1, 4]
 
 
-def test_senders_that_act_as_others_are_not_combined_with_them(queue, callers, groups):
+def test_sends_of_different_actors_are_not_combined(queue, callers, groups):
     """Each event names its own actor; the holder, which is the client's place, makes no difference."""
     with slow_sends(queue):
         futures = [callers.begin(service_bus.send, queue, [Message()], actor=Actor("key", "Root", Right.ALL))]
@@ -212,7 +212,7 @@ def test_a_disabled_entity_refuses_each_send(queue, callers):
     assert [type(future.exception(20)) for future in futures[1:]] == [EntityDisabled] * 2
 
 
-def test_one_caller_among_its_own_transactions_is_never_combined(queue, pool, groups):
+def test_sends_in_the_callers_transaction_are_never_combined(queue, pool, groups):
     """Sends within a caller's transaction are part of it, and of no other's statement."""
     with transaction.atomic(), connections.callers_transaction():
         assert service_bus.send(queue, [Message(b"mine")]) == [1]
@@ -225,7 +225,7 @@ def test_one_caller_among_its_own_transactions_is_never_combined(queue, pool, gr
     assert sorted(bodies(service_bus.peek(queue))) == ["b", "c"]
 
 
-def test_a_send_within_a_transaction_of_the_brokers_is_never_combined(queue, pool, groups):
+def test_a_send_within_a_broker_transaction_is_never_combined(queue, pool, groups):
     def steps():
         numbers = yield from service_bus.send.steps(queue, [Message(b"a")])
         futures.extend(pool.submit(*each) for each in sends(queue, "b", "c"))
@@ -242,7 +242,7 @@ def test_a_send_within_a_transaction_of_the_brokers_is_never_combined(queue, poo
     assert groups == [1, 1, 1, 1]
 
 
-def test_many_threads_and_tasks_that_send_and_settle_lose_nothing(queue, pool, groups):
+def test_many_threads_and_tasks_that_send_and_settle_lose_no_messages(queue, pool, groups):
     """Each sender's messages keep its order; numbers have no gaps; each message is completed once."""
 
     def send_some(who):
@@ -286,7 +286,7 @@ def complete(queue, *tokens):
     return service_bus.complete, queue, list(tokens)
 
 
-def test_settlements_that_meet_are_one_statement_and_are_told_apart(queue, held, callers, groups):
+def test_concurrent_settlements_are_one_statement_with_separate_results(queue, held, callers, groups):
     calls = [complete(queue, held[1]), complete(queue, held[2], held[3]), (service_bus.complete, queue, held[4])]
     found = gathered(callers, slow_settlements(queue), complete(queue, held[0]), calls)
     assert found == [
@@ -299,7 +299,7 @@ def test_settlements_that_meet_are_one_statement_and_are_told_apart(queue, held,
     assert bodies(service_bus.peek(queue)) == ["5", "6", "7"] and ledger_agrees(queue)
 
 
-def test_foreign_doubled_and_unknown_tokens_are_reported_to_who_gave_them(queue, make_queue, held, callers):
+def test_foreign_duplicate_and_unknown_tokens_are_reported_to_their_callers(queue, make_queue, held, callers):
     """SB-071: among good tokens, in a group; nothing is changed for them."""
     other = make_queue()
     service_bus.send(other, [Message()] * 8)
@@ -325,7 +325,7 @@ def test_foreign_doubled_and_unknown_tokens_are_reported_to_who_gave_them(queue,
     assert ledger_agrees(queue)
 
 
-def test_an_empty_settlement_waits_for_nobody_and_an_invalid_token_is_refused_at_once(queue, held, callers, groups):
+def test_an_empty_settlement_does_not_wait_and_an_invalid_token_is_refused_immediately(queue, held, callers, groups):
     with slow_settlements(queue):
         first = callers.begin(*complete(queue, held[0]))
         waiting(0)
@@ -347,7 +347,7 @@ def test_an_empty_settlement_waits_for_nobody_and_an_invalid_token_is_refused_at
         (service_bus.renew, ()),
     ],
 )
-def test_each_settlement_is_combined_with_its_like(queue, held, callers, groups, case, options):
+def test_only_settlements_of_the_same_kind_are_combined(queue, held, callers, groups, case, options):
     calls = [(case, queue, [token], *options) for token in held[1:4]] + [complete(queue, held[4])]
     found = gathered_beside(callers, queue, (case, queue, [held[0]], *options), calls)
     assert [report.settled for report in found] == [((token, n),) for n, token in enumerate(held[:5], 1)]
@@ -386,7 +386,7 @@ def test_settlements_with_different_properties_are_not_combined(queue, held, cal
     assert {message.properties.get("n") for message in service_bus.peek(queue)} == {0, 1, 2, None}
 
 
-def test_a_renewal_asked_for_twice_is_reported_to_both(queue, held, callers):
+def test_a_renewal_requested_twice_is_reported_to_both_callers(queue, held, callers):
     calls = [
         (service_bus.renew, queue, held[1]),
         (service_bus.renew, queue, held[1]),
@@ -397,7 +397,7 @@ def test_a_renewal_asked_for_twice_is_reported_to_both(queue, held, callers):
     assert lost == SettleReport((), (unknown(held[2]),))  # and no new end of a lock
 
 
-def test_a_lost_session_is_reported_to_who_gave_its_tokens(make_queue, step, callers):
+def test_a_lost_session_is_reported_to_the_callers_with_its_tokens(make_queue, step, callers):
     """SB-117: a token raises SessionLockLost; a list has it in its report."""
     queue = make_queue(requires_session=True)
     service_bus.send(queue, [Message(session_id="kept")] + [Message(session_id="lost")] * 2 + [Message(session_id="kept")])
@@ -413,7 +413,7 @@ def test_a_lost_session_is_reported_to_who_gave_its_tokens(make_queue, step, cal
     assert (three.lost, three.lost_sessions) == ((unknown(d),), ())
 
 
-def test_properties_that_fit_one_message_only_are_refused_for_the_other(queue, callers):
+def test_properties_too_large_for_one_message_do_not_affect_the_other(queue, callers):
     """MessageTooLarge changes nothing for its caller, and the other is settled (SB-083)."""
     full = {f"p{n}": "x" * 3000 for n in range(20)}
     service_bus.send(queue, [Message(b"a"), Message(b"b", properties=full), Message(b"c")])

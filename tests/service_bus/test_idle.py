@@ -77,7 +77,7 @@ def test_an_idle_subscription_is_deleted_and_frees_its_name(topic, subscription,
         (lambda s: entities.create_subscription(s.topic.subscription("sister")), False),
     ],
 )
-def test_the_activity_of_a_subscription(topic, subscription, step, act, alive):
+def test_operations_on_a_subscription_count_as_activity(topic, subscription, step, act, alive):
     """SB-192."""
     service_bus.send(topic, [Message(b"a")])
     step(4 * MIN)
@@ -100,7 +100,7 @@ def test_the_activity_of_a_subscription(topic, subscription, step, act, alive):
         lambda t: entities.create_rule(t.subscription("s"), NEVER_MATCHES),
     ],
 )
-def test_activity_of_its_subscriptions_is_activity_of_a_topic(brief_topic, step, act):
+def test_activity_of_a_subscription_counts_as_activity_of_its_topic(brief_topic, step, act):
     """SB-191."""
     step(4 * MIN)
     act(brief_topic)
@@ -112,7 +112,7 @@ def test_activity_of_its_subscriptions_is_activity_of_a_topic(brief_topic, step,
         entities.get_subscription(brief_topic.subscription("s"))
 
 
-def test_looking_is_no_activity_of_a_topic(brief_topic, step):
+def test_reading_does_not_count_as_activity_of_a_topic(brief_topic, step):
     step(4 * MIN)
     entities.get_topic(brief_topic), entities.list_subscriptions(brief_topic), entities.effective(brief_topic)
     step(2 * MIN)
@@ -126,7 +126,7 @@ def test_scheduled_messages_keep_a_topic_alive(brief_topic, step):
     assert is_there(brief_topic)
 
 
-def test_a_subscription_that_forwards_keeps_itself_and_its_topic(brief_topic, queue, step):
+def test_a_forwarding_subscription_keeps_itself_and_its_topic_alive(brief_topic, queue, step):
     """SB-193: it is as good as a receiver that never leaves."""
     entities.create_subscription(brief_topic.subscription("f"), forward_to=queue.path, auto_delete_on_idle=5 * MIN)
     step(timedelta(days=1))
@@ -140,7 +140,7 @@ def test_a_subscription_that_forwards_keeps_itself_and_its_topic(brief_topic, qu
     assert not is_there(brief_topic)
 
 
-def test_a_receiver_that_waits_keeps_its_subscription_and_the_topic(brief_topic, step):
+def test_a_waiting_receiver_keeps_its_subscription_and_the_topic_alive(brief_topic, step):
     """SB-195."""
     waited_on = brief_topic.subscription("s")
     entities.update_subscription(waited_on, auto_delete_on_idle=5 * MIN)
@@ -220,7 +220,7 @@ def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_cancelled(bri
         lambda queue, numbers: service_bus.move(queue, numbers, "other", states=[MessageState.SCHEDULED]),
     ],
 )
-def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_taken_away(brief, step, take_away):
+def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_removed(brief, step, take_away):
     entities.create_queue(EntityAddress(brief.namespace, "other"))
     numbers = schedule(brief, timedelta(hours=2))
     step(timedelta(hours=1))
@@ -228,7 +228,7 @@ def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_taken_away(br
     assert is_idle_from_now_on(brief, step)
 
 
-def test_purging_other_messages_is_no_activity(brief, step):
+def test_purging_other_messages_does_not_count_as_activity(brief, step):
     service_bus.send(brief, [Message()])
     step(4 * MIN)
     service_bus.purge(brief)
@@ -279,7 +279,7 @@ def test_a_topic_with_a_protected_subscription_is_deleted_on_idle(brief_topic, s
     assert not is_there(brief_topic)
 
 
-def test_what_a_sweep_was_refused_is_counted_and_stops_nothing_else(make_queue, step, monkeypatch):
+def test_refusals_of_a_sweep_are_counted_and_do_not_stop_it(make_queue, step, monkeypatch):
     queues = [make_queue(auto_delete_on_idle=5 * MIN) for _ in range(5)]
     step(timedelta(minutes=5, seconds=20))
 

@@ -81,7 +81,7 @@ def test_importing_twice_changes_nothing_and_says_so(importing):
     assert entities.list_entities("sbemulatorns") == before
 
 
-def test_an_update_names_each_difference_and_keeps_what_the_file_cannot_say(importing):
+def test_an_update_names_each_difference_and_keeps_other_settings(importing):
     importing(queues({"Name": "q", "Properties": {"MaxDeliveryCount": 3, "LockDuration": "PT30S"}}))
     queue = EntityAddress("ns", "q")
     entities.update_queue(queue, expiry_mode="on_activity", user_metadata="by hand")
@@ -113,7 +113,7 @@ def test_one_rejected_value_stores_nothing_even_with_skip_unsupported(importing)
     assert not {"sbemulatorns", "ns"} & {n.name for n in namespaces.list_namespaces()}
 
 
-def test_a_refusal_while_storing_takes_back_what_was_stored(importing):
+def test_a_refusal_while_storing_rolls_back_the_import(importing):
     namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     content = queues({"Name": "q"})
     content["UserConfig"]["Namespaces"].append({"Name": "system", "Queues": [{"Name": "mine"}]})
@@ -122,7 +122,7 @@ def test_a_refusal_while_storing_takes_back_what_was_stored(importing):
     assert "ns" not in {n.name for n in namespaces.list_namespaces()}
 
 
-def test_what_is_not_supported_is_refused_or_skipped_with_its_path(importing):
+def test_unsupported_settings_are_refused_or_skipped_with_their_path(importing):
     content = queues({"Name": "q", "Properties": {"EnablePartitioning": True, "MaxDeliveryCount": 5}})
     said = "UserConfig.Namespaces[0].Queues[0].Properties.EnablePartitioning: true is not supported yet"
     with pytest.raises(CommandError) as refused:
@@ -175,13 +175,13 @@ def test_a_subscription_has_exactly_the_rules_that_the_file_names(importing):
     assert list(rules()) == ["new"]
 
 
-def test_rules_that_the_file_does_not_speak_of_stay(importing):
+def test_rules_of_subscriptions_without_rules_in_the_file_are_kept(importing):
     importing(with_rules(sql("mine", "a = 1")))
     importing(with_rules())
     assert list(rules()) == ["mine"]
 
 
-def test_an_entity_forwards_to_one_that_comes_later_in_the_file(importing):
+def test_an_entity_can_forward_to_a_later_entity_of_the_file(importing):
     content = topics(
         {"Name": "t", "Subscriptions": [{"Name": "s", "Properties": {"ForwardTo": "Later"}}]},
         queues=[
@@ -211,7 +211,7 @@ def test_a_refusal_of_the_broker_names_the_path_in_the_file(importing):
             importing(changed)
 
 
-def test_a_tier_binds_a_file_too(importing):
+def test_the_limits_of_a_tier_apply_to_a_file(importing):
     namespaces.create_namespace("ns", Family.SERVICE_BUS, tier="basic")
     with pytest.raises(CommandError, match=r"^UserConfig.Namespaces\[0\].Topics\[0\]: .*Basic"):
         importing(topics({"Name": "t"}))
@@ -219,7 +219,7 @@ def test_a_tier_binds_a_file_too(importing):
         importing(queues({"Name": "q", "Properties": {"RequiresSession": True}}))
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_an_unreadable_file_is_refused(tmp_path):
     with pytest.raises(CommandError, match="cannot be read: No such file"):
         call_command("import_config", str(tmp_path / "missing.json"))
     (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
@@ -254,7 +254,7 @@ def test_the_connection_string_of_a_queues_own_policy_names_the_queue():
     assert out.endswith(";EntityPath=orders\n")
 
 
-def test_a_wrong_name_is_answered_with_those_that_exist():
+def test_an_unknown_name_is_refused_with_the_existing_names():
     namespaces.create_namespace("space", Family.SERVICE_BUS)
     with pytest.raises(CommandError, match="no policy 'other'; available: RootManageSharedAccessKey"):
         connection_string("space", "--policy", "other")

@@ -162,7 +162,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
 
 
 @pytest.mark.parametrize("line", LIFE, ids=lambda line: f"{line.before}: {line.operation}")
-def test_an_operation_does_what_its_line_says(make_queue, step, line: Transition):
+def test_an_operation_follows_its_row_of_the_table(make_queue, step, line: Transition):
     life = Life(make_queue, step, line.operation)
     life.reach(line.before)
     if line.before is not State.NONE:
@@ -171,7 +171,7 @@ def test_an_operation_does_what_its_line_says(make_queue, step, line: Transition
     assert (life.last_event, life.state) == (line.event, line.after)
 
 
-def test_the_statements_write_no_event_without_a_line():
+def test_every_event_of_the_statements_has_a_row_in_the_table():
     """Those of Service Bus, and of the background tasks that it shares. PUBLISHED is of a topic, RESTORED of an undo (D18)."""
     files = [*(ROOT / "broker_core/service_bus/sql").glob("*.sql"), ROOT / "broker_core/store/sql/sweep.sql"]
     statements = [text for file in files for text in re.split(r"(?m)^-- (?:name|fragment): ", file.read_text())]
@@ -198,5 +198,5 @@ def _node(state: State) -> str:
     return "[*]" if state in (State.NONE, State.REMOVED) else state.name.lower()
 
 
-def test_the_document_shows_the_table():
+def test_the_documentation_contains_the_table():
     assert diagram() in (ROOT / "docs/understanding.md").read_text()

@@ -69,14 +69,14 @@ def held(request, queue):
     return queue, messages
 
 
-def test_locked_messages_are_passed(held):
+def test_locked_messages_are_skipped(held):
     queue, _ = held
     assert numbers(service_bus.receive(queue, 5)) == [11, 12]
     assert service_bus.receive(queue, 5) == [] and bounds_hold(queue)
 
 
 @pytest.mark.parametrize("settle", [service_bus.abandon, service_bus.release])
-def test_what_is_given_back_is_found_at_once_and_in_order(held, settle):
+def test_released_messages_are_found_immediately_and_in_order(held, settle):
     queue, messages = held
     settle(queue, token(messages, 7))
     settle(queue, token(messages, 3, 9))
@@ -85,7 +85,7 @@ def test_what_is_given_back_is_found_at_once_and_in_order(held, settle):
     assert bounds_hold(queue) and ledger_agrees(queue)
 
 
-def test_several_queues_are_received_from_at_once(held, make_queue):
+def test_several_queues_are_received_from_together(held, make_queue):
     """SB-061, by `receive_from`, which first asks which queues have messages."""
     queue, messages = held
     service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue, 2)])
@@ -94,14 +94,14 @@ def test_several_queues_are_received_from_at_once(held, make_queue):
     assert numbers(service_bus.receive_from([make_queue(), queue], 3)) == [5]
 
 
-def test_what_is_given_back_can_be_received_and_deleted(held):
+def test_released_messages_can_be_received_and_deleted(held):
     queue, messages = held
     service_bus.abandon(queue, token(messages, 2, 8))
     assert numbers(service_bus.receive_and_delete(queue, 3)) == [2, 8, 11]
     assert ledger_agrees(queue)
 
 
-def test_a_lock_that_ends_among_others_is_found_at_once(make_queue, step):
+def test_a_message_whose_lock_ended_among_others_is_found_immediately(make_queue, step):
     queue = make_queue(lock_duration=20 * SECOND)
     send(queue, 12)
     messages = hold(queue, 10)
@@ -116,7 +116,7 @@ def test_a_lock_that_ends_among_others_is_found_at_once(make_queue, step):
     assert bounds_hold(queue) and ledger_agrees(queue)
 
 
-def test_a_renewal_that_shortens_a_lock_is_heeded(make_queue, step):
+def test_a_renewal_that_shortens_a_lock_is_respected(make_queue, step):
     queue = make_queue(lock_duration=60 * SECOND)
     send(queue, 12)
     messages = hold(queue, 10)
@@ -126,7 +126,7 @@ def test_a_renewal_that_shortens_a_lock_is_heeded(make_queue, step):
     assert numbers(service_bus.receive(queue, 1)) == [6]
 
 
-def test_locks_that_are_dropped_are_found(make_queue):
+def test_messages_of_released_locks_are_found(make_queue):
     queue = make_queue(lock_duration=60 * SECOND, drops_locks_on_change=True)
     send(queue, 12)
     hold(queue, 10)
@@ -134,7 +134,7 @@ def test_locks_that_are_dropped_are_found(make_queue):
     assert numbers(service_bus.receive(queue, 20)) == [*range(1, 13)]
 
 
-def test_a_dead_letter_that_arrives_among_locked_ones_is_found(queue):
+def test_a_dead_letter_that_arrives_among_locked_messages_is_found(queue):
     send(queue, 12)
     messages = {m.sequence_number: m for m in service_bus.receive(queue, 12)}
     service_bus.dead_letter(queue, token(messages, *range(2, 6), *range(7, 12)))
@@ -147,7 +147,7 @@ def test_a_dead_letter_that_arrives_among_locked_ones_is_found(queue):
     assert bounds_hold(queue.dead_letter) and ledger_agrees(queue)
 
 
-def test_what_was_deferred_or_removed_is_not_found(held):
+def test_deferred_and_removed_messages_are_not_received(held):
     queue, messages = held
     service_bus.abandon(queue, token(messages, 2, 3, 4))
     again = {m.sequence_number: m for m in service_bus.receive(queue, 2)}
@@ -168,7 +168,7 @@ def test_a_returned_message_that_has_expired_is_not_received(make_queue, step):
     assert numbers(service_bus.receive(queue.dead_letter, 5)) == [4, 11, 12]
 
 
-def test_records_do_not_pile_up(held):
+def test_records_do_not_accumulate(held):
     """One message that is abandoned again and again, with and without other locked ones before it."""
     queue, messages = held
     for _ in range(5):
@@ -201,7 +201,7 @@ def test_records_in_an_ordinary_queue_are_swept(queue):
     assert connections.current().execute(text, [entity_id(queue)]).fetchall() == before
 
 
-def test_many_that_are_given_back_are_walked_to(queue):
+def test_many_released_messages_are_reached_by_a_scan(queue):
     """Then the bound is lowered to the first of them, and their records go."""
     send(queue, 40)
     messages = hold(queue, 38)
@@ -213,7 +213,7 @@ def test_many_that_are_given_back_are_walked_to(queue):
     assert locked_below(queue) == 41
 
 
-def test_more_ended_locks_than_one_receive_ends(make_queue, step, monkeypatch):
+def test_a_receive_scans_from_the_head_if_many_locks_ended(make_queue, step, monkeypatch):
     """The receive then walks from the head, as without the bound."""
     monkeypatch.setattr("broker_core.service_bus.messages.tidying.ROUNDS", 1)
     monkeypatch.setattr("broker_core.service_bus.messages.tidying.BATCH", 2)
@@ -276,7 +276,7 @@ def repeat(work, done, problems):
     return thread
 
 
-def test_nothing_is_lost_while_receivers_settle_and_bounds_move(broker_database):
+def test_no_message_is_lost_while_receivers_settle_and_bounds_move(broker_database):
     """Receivers that complete, give back or forget, on real time, while the bounds are moved: the invariant holds in each
     snapshot, every message is completed once, and none stays behind."""
     namespaces.create_namespace("passing", Family.SERVICE_BUS)

@@ -67,7 +67,7 @@ def test_pages_follow_each_other_without_gaps(held, limit):
     assert [row.dom_id for row in pages] == [row.dom_id for row in whole]
 
 
-def test_filters(held):
+def test_locks_can_be_filtered(held):
     bens = reads.locks(_in(held, holder="BEN"), limit=1)
     assert {row.holder for row in bens.rows} == {"process:ben"}
     assert (bens.matching.value, [one.name for one in bens.holders]) == (2, ["process:ben"])

@@ -30,13 +30,13 @@ def go_on_to_the_next(address):
     return sweeps.follow_clock(address.namespace)
 
 
-def test_nothing_changes_in_an_empty_queue(queue):
+def test_an_empty_queue_has_no_next_change(queue):
     assert next_of(queue) is None
     with pytest.raises(EntityNotFound):
         reads.next_change(EntityAddress(queue.namespace, "none"))
 
 
-def test_the_earliest_of_a_lock_a_schedule_and_a_life(make_queue):
+def test_the_next_change_is_the_earliest_of_lock_schedule_and_expiry(make_queue):
     queue = make_queue(lock_duration=timedelta(seconds=30), max_delivery_count=1)
     now = clock_of(queue)
     service_bus.send(queue, [Message(body=b"1"), Message(body=b"2", time_to_live=40 * SECOND)])
@@ -51,7 +51,7 @@ def test_the_earliest_of_a_lock_a_schedule_and_a_life(make_queue):
     assert next_of(queue) is None
 
 
-def test_a_lock_that_was_settled_or_renewed_is_no_change(make_queue):
+def test_a_settled_or_renewed_lock_is_not_the_next_change(make_queue):
     queue = make_queue(lock_duration=timedelta(seconds=30))
     service_bus.send(queue, [Message(body=b"1"), Message(body=b"2")])
     first, second = service_bus.receive(queue, 2)
@@ -61,14 +61,14 @@ def test_a_lock_that_was_settled_or_renewed_is_no_change(make_queue):
     assert next_of(queue) == (Change.LOCK, 30, second.sequence_number)
 
 
-def test_a_held_message_does_not_expire_before_its_lock_ends(make_queue):
+def test_a_locked_message_does_not_expire_before_its_lock_ends(make_queue):
     queue = make_queue(lock_duration=timedelta(seconds=30))
     service_bus.send(queue, [Message(body=b"1", time_to_live=10 * SECOND)])
     service_bus.receive(queue, 1)
     assert next_of(queue) == (Change.LOCK, 30, 1)
 
 
-def test_lives_by_the_default_are_found_from_the_head_on(make_queue):
+def test_expiries_by_the_default_are_found_from_the_head_on(make_queue):
     queue = make_queue(default_message_time_to_live=timedelta(seconds=60))
     service_bus.send(queue, [Message(body=b"1")])
     namespaces.step_clock(queue.namespace, 20 * SECOND)
@@ -78,7 +78,7 @@ def test_lives_by_the_default_are_found_from_the_head_on(make_queue):
     assert next_of(queue) == (Change.LIFE, 10, 2)
 
 
-def test_the_lock_of_a_session(make_queue):
+def test_the_next_change_includes_the_lock_of_a_session(make_queue):
     queue = make_queue(lock_duration=timedelta(seconds=30), requires_session=True)
     service_bus.send(queue, [Message(body=b"1", session_id="a")])
     service_bus.accept_session(queue, "a")
@@ -98,7 +98,7 @@ def test_a_storage_message_is_visible_then_expires_then_is_removed(account):
     assert next_of(jobs) is None
 
 
-def test_a_rabbitmq_queue_and_its_messages(vhost):
+def test_the_next_change_of_a_rabbitmq_queue_includes_its_messages(vhost):
     queue = rabbits.declare(vhost, expires=60_000, message_ttl=40_000, consumer_timeout=50_000)
     assert next_of(queue) == (Change.QUEUE, 60, None)
     rabbits.send(queue, "1")
@@ -110,7 +110,7 @@ def test_a_rabbitmq_queue_and_its_messages(vhost):
     assert next_of(queue) == (Change.UNACKNOWLEDGED, 50, 1)
 
 
-def test_a_step_to_an_instant_goes_there_and_never_back(namespace):
+def test_a_step_to_an_instant_is_exact_and_never_goes_back(namespace):
     at = namespaces.get_clock(namespace).now + 90 * SECOND
     assert namespaces.step_clock_to(namespace, at).now == at
     with pytest.raises(InvalidArgument, match="never goes back"):
@@ -120,7 +120,7 @@ def test_a_step_to_an_instant_goes_there_and_never_back(namespace):
     assert namespaces.get_clock(namespace).now == at
 
 
-def test_only_the_stepped_namespace_is_tidied(make_queue, account):
+def test_a_step_runs_maintenance_only_in_its_namespace(make_queue, account):
     queue, jobs = make_queue(lock_duration=timedelta(seconds=5)), EntityAddress(account, "jobs")
     queue_storage.create_queue(jobs, expiry_grace=timedelta(0))
     queue_storage.put(jobs, "1", time_to_live=SECOND)
@@ -132,7 +132,7 @@ def test_only_the_stepped_namespace_is_tidied(make_queue, account):
     assert sweeps.follow_clock(account)["expired"] == 1
 
 
-def test_an_entity_is_deleted_for_being_idle_next(make_queue):
+def test_the_next_change_can_be_an_idle_deletion(make_queue):
     """SB-190: not while it has scheduled messages, forwards, or a receiver waits (SB-193, SB-195, SB-918)."""
     queue, target = make_queue(auto_delete_on_idle=timedelta(minutes=5)), make_queue()
     assert next_of(queue) == (Change.IDLE, 320, None)
@@ -146,7 +146,7 @@ def test_an_entity_is_deleted_for_being_idle_next(make_queue):
     assert go_on_to_the_next(queue)["deleted"] == [str(queue)]
 
 
-def test_a_topic_is_deleted_for_being_idle_after_the_last_use_of_its_subscriptions(namespace, step):
+def test_a_topics_idle_deletion_follows_the_last_use_of_its_subscriptions(namespace, step):
     """SB-191."""
     topic = entities.create_topic(EntityAddress(namespace, "brief"), auto_delete_on_idle=timedelta(minutes=5)).address
     entities.create_subscription(topic.subscription("s"))
@@ -177,7 +177,7 @@ def test_the_last_use_of_an_entity_is_known(make_queue, step, use, kind):
     assert found.at == found.used_at + timedelta(minutes=5, seconds=20)
 
 
-def test_a_step_forwards_what_it_dead_lettered_and_made_active(make_queue, step):
+def test_a_step_forwards_messages_it_dead_lettered_or_activated(make_queue, step):
     target, hospital = make_queue(), make_queue()
     source = make_queue(dead_lettering_on_message_expiration=True, forward_dead_lettered_messages_to=hospital.path)
     relay = make_queue(forward_to=target.path)
@@ -189,7 +189,7 @@ def test_a_step_forwards_what_it_dead_lettered_and_made_active(make_queue, step)
     assert [(c.active, c.dead_letter, c.scheduled) for c in counts.values()] == [(0, 0, 0), (1, 0, 0), (0, 0, 0), (1, 0, 0)]
 
 
-def test_a_step_forwards_nothing_in_other_namespaces(make_queue, broker_database):
+def test_a_step_forwards_no_messages_in_other_namespaces(make_queue, broker_database):
     namespaces.create_namespace("elsewhere", Family.SERVICE_BUS)
     hospital = entities.create_queue(EntityAddress("elsewhere", "hospital")).address
     sick = entities.create_queue(EntityAddress("elsewhere", "sick")).address

@@ -86,13 +86,13 @@ def everything(db, monkeypatch):
     renewer.drop(renewer.held())
 
 
-def test_what_is_named_here_is_there():
+def test_the_use_cases_named_in_these_tests_exist():
     assert {name.rpartition(".")[0] for name in CHANGES} | set(FEW) <= set(MODULES)
     assert all(name.rpartition(".")[2] in MODULES[name.rpartition(".")[0]] for name in CHANGES)
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_every_use_case_answers_or_refuses(everything, module):
+def test_every_use_case_returns_or_raises_a_broker_error_for_odd_values(everything, module):
     makers, wrong = given(everything)[module], []
     for name, case in MODULES[module].items():
         make = makers.get(name) or makers["*"]

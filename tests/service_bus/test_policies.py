@@ -56,7 +56,7 @@ def test_a_scope_lists_its_own_policies_only():
     assert shared_access.list_policies(OTHER) == []
 
 
-def test_names_are_unique_in_a_scope_without_case_and_free_in_another():
+def test_names_are_unique_case_insensitively_within_a_scope():
     shared_access.create_policy("space", "app", send=True)
     shared_access.create_policy(ORDERS, "app", listen=True)
     for scope in ("space", ORDERS):
@@ -73,7 +73,7 @@ def test_a_policy_of_the_entity_is_found_before_that_of_the_namespace():
     assert shared_access.find_policies("nowhere", "orders", "app") == []
 
 
-def test_a_topics_policies_hold_for_its_subscriptions_which_have_none_of_their_own():
+def test_a_topics_policies_apply_to_its_subscriptions_which_cannot_have_policies():
     topic = EntityAddress("space", "news")
     entities.create_topic(topic)
     subscription = entities.create_subscription(topic.subscription("all")).address
@@ -84,7 +84,7 @@ def test_a_topics_policies_hold_for_its_subscriptions_which_have_none_of_their_o
     assert shared_access.list_policies(subscription) == []
 
 
-def test_at_most_twelve_in_a_scope():
+def test_a_scope_has_at_most_twelve_policies():
     for i in range(12):
         shared_access.create_policy(ORDERS, f"p{i}", send=True)
     with pytest.raises(NotAllowed, match="has 12"):
@@ -103,7 +103,7 @@ def test_regenerating_one_key_keeps_the_other(which):
     assert shared_access.get_policy("space", "APP") == after
 
 
-def test_rights_change_and_keys_stay():
+def test_changing_the_rights_keeps_the_keys():
     before = shared_access.create_policy(ORDERS, "app", send=True)
     after = shared_access.update_policy(ORDERS, "app", send=False, listen=True, manage=False)
     assert (after.send, after.listen, after.keys) == (False, True, before.keys)
@@ -117,7 +117,7 @@ def test_a_policy_without_a_right_is_refused():
         shared_access.update_policy("space", "app", send=False, listen=False, manage=False)
 
 
-def test_what_is_not_there():
+def test_missing_policies_are_not_found():
     for call in (
         lambda: shared_access.get_policy("space", "none"),
         lambda: shared_access.delete_policy(ORDERS, "none"),
@@ -130,7 +130,7 @@ def test_what_is_not_there():
 
 
 @pytest.mark.parametrize("scope", ["space", ORDERS])
-def test_even_looking_needs_the_right_to_manage_since_it_shows_keys(scope):
+def test_reading_policies_requires_the_right_to_manage(scope):
     operator = Actor("user", "otto", Right.ALL & ~Right.MANAGE)
     for call in (
         lambda: shared_access.list_policies(scope, actor=operator),

@@ -32,7 +32,7 @@ def told(found):
     return {(effect.what, effect.reason): (effect.count, effect.samples) for effect in found.effects}
 
 
-def test_a_shorter_default_expires_what_lives_by_it(make_queue, step):
+def test_a_shorter_default_expires_messages_without_their_own_ttl(make_queue, step):
     queue = make_queue(dead_lettering_on_message_expiration=True)
     service_bus.send(queue, [Message(b"x"), Message(b"x", time_to_live=3600 * SECOND)])
     service_bus.receive(queue, 1)
@@ -54,7 +54,7 @@ def test_a_shorter_default_expires_what_lives_by_it(make_queue, step):
     assert reads.counts(queue).dead_letter == 1
 
 
-def test_a_longer_default_revives_what_nobody_has_taken_away_yet(make_queue, step):
+def test_a_longer_default_revives_expired_messages_not_yet_removed(make_queue, step):
     queue = make_queue(default_message_time_to_live=60 * SECOND)
     service_bus.send(queue, [Message(b"x")])
     step(61 * SECOND)
@@ -64,7 +64,7 @@ def test_a_longer_default_revives_what_nobody_has_taken_away_yet(make_queue, ste
     assert len(service_bus.receive(queue)) == 1
 
 
-def test_a_lower_number_of_deliveries_dead_letters_what_failed_as_often(make_queue):
+def test_a_lower_delivery_limit_dead_letters_messages_that_reached_it(make_queue):
     queue = make_queue(max_delivery_count=5)
     service_bus.send(queue, [Message(b"x") for _ in range(8)])
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_a_lower_number_of_deliveries_dead_letters_what_failed_as_often(make_que
     assert ledger_agrees(queue)
 
 
-def test_a_disabled_entity_gives_nothing_and_an_enabled_one_does_again(queue):
+def test_disabling_an_entity_makes_messages_undeliverable_and_enabling_deliverable(queue):
     service_bus.send(queue, [Message(b"x"), Message(b"x")])
     found = preview.preview(queue, status="Disabled")
     assert told(found) == {(SettingsEffect.UNDELIVERABLE, None): (2, (1, 2))}
@@ -88,7 +88,7 @@ def test_a_disabled_entity_gives_nothing_and_an_enabled_one_does_again(queue):
     assert preview.preview(queue, status="SendDisabled").count(SettingsEffect.DELIVERABLE) == 2
 
 
-def test_what_forwards_gives_nothing_to_receivers(make_queue):
+def test_a_forwarding_entity_makes_messages_unavailable_to_receivers(make_queue):
     source, target = make_queue(), make_queue()
     service_bus.send(source, [Message(b"x")])
     assert told(preview.preview(source, forward_to=target.path)) == {(SettingsEffect.FORWARDED, None): (1, (1,))}
@@ -98,7 +98,7 @@ def test_what_forwards_gives_nothing_to_receivers(make_queue):
     }
 
 
-def test_an_entity_that_drops_locks_on_change_drops_them(make_queue):
+def test_a_preview_counts_locks_dropped_on_change(make_queue):
     queue = make_queue(max_delivery_count=1)
     service_bus.send(queue, [Message(b"x"), Message(b"y")])
     service_bus.receive(queue)
@@ -107,7 +107,7 @@ def test_an_entity_that_drops_locks_on_change_drops_them(make_queue):
     assert told(found) == {(SettingsEffect.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
 
 
-def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, step):
+def test_an_expired_message_of_a_session_expires_the_others(make_queue, step):
     queue = make_queue(requires_session=True)
     service_bus.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b")])
     step(90 * SECOND)
@@ -117,7 +117,7 @@ def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, st
     assert told(alone)[SettingsEffect.DROPPED, None] == (2, (1, 2))
 
 
-def test_a_change_that_changes_nothing_says_so(queue):
+def test_a_change_without_effect_says_so(queue):
     found = preview.preview(queue, lock_duration=60 * SECOND)
     assert (found.effects, found.notes) == ((), ("The settings are the same; nothing changes.",))
     assert preview.preview(queue, lock_duration=30 * SECOND).notes == (
@@ -125,7 +125,7 @@ def test_a_change_that_changes_nothing_says_so(queue):
     )
 
 
-def test_a_topics_default_counts_in_its_subscriptions(namespace, step):
+def test_a_topics_default_applies_to_its_subscriptions(namespace, step):
     topic = EntityAddress(namespace, "news")
     entities.create_topic(topic)
     entities.create_subscription(topic.subscription("all"))
@@ -142,7 +142,7 @@ def test_a_topics_default_counts_in_its_subscriptions(namespace, step):
 
 
 @pytest.mark.parametrize("move", ["settings", "messages"])
-def test_a_world_that_moved_is_refused_and_nothing_changed(make_queue, step, move):
+def test_an_outdated_preview_is_refused_and_nothing_changes(make_queue, step, move):
     queue = make_queue()
     service_bus.send(queue, [Message(b"x"), Message(b"x")])
     step(90 * SECOND)
@@ -156,7 +156,7 @@ def test_a_world_that_moved_is_refused_and_nothing_changed(make_queue, step, mov
     assert entities.get_queue(queue).settings.default_message_time_to_live is None
 
 
-def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
+def test_a_preview_is_outdated_by_the_same_number_of_other_messages(make_queue, step):
     queue = make_queue()
     service_bus.send(queue, [Message(b"x")])
     found = preview.preview(queue, status="Disabled")
@@ -166,7 +166,7 @@ def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
         apply(found)
 
 
-def test_counting_stops_at_the_cap_and_says_so(queue, monkeypatch):
+def test_counting_stops_at_the_cap_and_is_marked_as_capped(queue, monkeypatch):
     monkeypatch.setattr(preview, "SCAN_CAP", 4)
     service_bus.send(queue, [Message(b"x") for _ in range(9)])
     found = preview.preview(queue, status="Disabled")
@@ -174,7 +174,7 @@ def test_counting_stops_at_the_cap_and_says_so(queue, monkeypatch):
     assert str(found.effects[0]) == f"at least 4 messages of {queue}: undeliverable"
 
 
-def test_delete_says_how_many_messages_go(make_queue):
+def test_the_preview_of_a_deletion_counts_the_messages(make_queue):
     queue = make_queue()
     service_bus.send(queue, [Message(b"x") for _ in range(3)])
     one, _ = service_bus.receive(queue, 2)
@@ -184,7 +184,7 @@ def test_delete_says_how_many_messages_go(make_queue):
     assert found.notes == ("1 of the messages are locked; their receivers lose the lock (SB-076).",)
 
 
-def test_a_purge_of_one_session_alone(make_queue, step):
+def test_a_purge_can_be_limited_to_a_session(make_queue, step):
     queue = make_queue(requires_session=True)
     service_bus.send(queue, [Message(b"x", session_id=session) for session in ("a", "b", "a", "c")])
     step(SECOND)
@@ -194,7 +194,7 @@ def test_a_purge_of_one_session_alone(make_queue, step):
     assert [message.session_id for message in service_bus.peek(queue, max_count=5)] == ["b"]
 
 
-def test_a_preview_refuses_what_the_change_would_refuse(queue):
+def test_a_preview_refuses_invalid_changes(queue):
     with pytest.raises(InvalidArgument, match="max_delivery_count"):
         preview.preview(queue, max_delivery_count=0)
     with pytest.raises(InvalidArgument, match="forward_to"):
@@ -225,7 +225,7 @@ def test_a_preview_refuses_what_the_change_would_refuse(queue):
         },
     ),
 )
-def test_what_is_told_is_what_happens(broker_database, story, default, dead_lettering, changes):
+def test_a_preview_predicts_the_effects_of_the_change(broker_database, story, default, dead_lettering, changes):
     namespace = f"p-{uuid.uuid4().hex[:10]}"
     namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     namespaces.pause_clock(namespace)

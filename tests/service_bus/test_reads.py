@@ -53,7 +53,7 @@ def test_counts_follow_every_state_and_the_clock(make_queue, step):
     assert third.sequence_number in [row.sequence_number for row in reads.list_messages(queue).rows]
 
 
-def test_locks_on_deferred_and_dead_letters_are_told_apart(queue):
+def test_locks_on_deferred_messages_and_dead_letters_are_counted_separately(queue):
     send(queue, 2)
     one, two = service_bus.receive(queue, 2)
     service_bus.defer(queue, [one.lock_token])
@@ -64,7 +64,7 @@ def test_locks_on_deferred_and_dead_letters_are_told_apart(queue):
     assert (counts.locked, counts.deferred_locked, counts.dead_letter_locked) == (0, 1, 1)
 
 
-def test_the_overview_shows_each_entity_with_the_same_counts_as_asked_alone(make_queue):
+def test_the_overview_has_the_same_counts_as_each_entity(make_queue):
     busy, idle = make_queue(), make_queue()
     send(busy, 3)
     service_bus.receive(busy)
@@ -82,7 +82,7 @@ def test_the_overview_shows_each_entity_with_the_same_counts_as_asked_alone(make
     assert rows[idle].oldest_active_at is None
 
 
-def test_the_overview_can_be_narrowed_and_leaves_hidden_ones_out(make_queue):
+def test_the_overview_can_be_filtered_and_leaves_out_hidden_entities(make_queue):
     queue = make_queue()
     make_queue(hidden=True)
     assert [row.address for row in reads.overview(queue.namespace)] == [queue]
@@ -117,7 +117,7 @@ def test_many_expired_messages_are_counted_to_a_cap(make_queue, step):
     assert str(row.expired_pending) == "100+"
 
 
-def test_names_are_found_without_case_and_missing_ones_refused(queue):
+def test_names_are_case_insensitive_and_missing_entities_are_refused(queue):
     assert reads.entity(EntityAddress(queue.namespace.upper(), queue.path.upper())).address == queue
     for ask in (reads.entity, reads.counts, reads.list_messages, reads.gone, reads.traffic):
         with pytest.raises(EntityNotFound):
@@ -130,7 +130,7 @@ def test_names_are_found_without_case_and_missing_ones_refused(queue):
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_pages_turn_both_ways_and_meet_every_message_once(queue, newest_first):
+def test_paging_in_both_directions_returns_every_message_once(queue, newest_first):
     send(queue, 12)
     first = reads.list_messages(queue, limit=5, newest_first=newest_first)
     second = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=first.next_cursor)
@@ -145,7 +145,7 @@ def test_pages_turn_both_ways_and_meet_every_message_once(queue, newest_first):
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_scheduled_messages_are_listed_in_due_order_and_pages_turn_both_ways(queue, newest_first):
+def test_scheduled_messages_are_listed_in_due_order_in_both_directions(queue, newest_first):
     start = now(queue)
     for minutes in (50, 10, 30, 10, 40, 20, 60):  # two are due at the same instant
         send(queue, scheduled_enqueue_at=start + timedelta(minutes=minutes))
@@ -171,7 +171,7 @@ def test_scheduled_messages_are_listed_in_due_order_and_pages_turn_both_ways(que
         reads.list_messages(queue, Tab.SCHEDULED, cursor="above-3")
 
 
-def test_all_present_messages_are_one_list_whatever_their_state(queue):
+def test_one_list_has_all_present_messages_in_any_state(queue):
     send(queue, 5)
     first, second = service_bus.receive(queue, 2)
     service_bus.defer(queue, [first.lock_token])
@@ -183,14 +183,14 @@ def test_all_present_messages_are_one_list_whatever_their_state(queue):
     assert (numbers(further), further.next_cursor) == ([3, 1], None)
 
 
-def test_a_page_back_that_meets_the_start_is_the_first_page(queue):
+def test_a_page_back_that_reaches_the_start_is_the_first_page(queue):
     send(queue, 6)
     page = reads.list_messages(queue, limit=4, cursor="above-3")
     assert (numbers(page), page.previous_cursor, page.next_cursor) == ([6, 5, 4, 3], None, "below-3")
 
 
 @pytest.mark.parametrize("cursor", ["7", "below-x", "over-7", "below-", "below--7", "below-" + "9" * 30])
-def test_a_cursor_that_no_page_named_is_refused(queue, cursor):
+def test_an_invalid_cursor_is_refused(queue, cursor):
     with pytest.raises(InvalidArgument, match="cursor"):
         reads.list_messages(queue, cursor=cursor)
 
@@ -269,7 +269,7 @@ def test_each_tab_shows_its_list(queue):
         ("entity:queue-", [3, 2, 1]),
     ],
 )
-def test_filters(queue, text, expected):
+def test_messages_can_be_filtered(queue, text, expected):
     service_bus.send(
         queue,
         [
@@ -281,7 +281,7 @@ def test_filters(queue, text, expected):
     assert numbers(reads.list_messages(queue, filter=matching(text))) == expected
 
 
-def test_states_are_found_as_they_are_at_the_instant(make_queue, step):
+def test_a_filter_by_state_uses_the_state_at_the_instant(make_queue, step):
     queue = make_queue(lock_duration=30 * SECOND)
     send(queue, 1, time_to_live=40 * SECOND)
     send(queue, 2)
@@ -303,7 +303,7 @@ def test_states_are_found_as_they_are_at_the_instant(make_queue, step):
     assert (found("visible"), found("dead-letter"), found("delayed")) == ([], [3], [4])
 
 
-def test_ages_are_by_the_clock_of_the_namespace(queue, step):
+def test_ages_are_measured_by_the_clock_of_the_namespace(queue, step):
     send(queue)
     step(timedelta(hours=2))
     send(queue)
@@ -351,14 +351,14 @@ JSON_BODIES = [
         ("$.nothing", []),
     ],
 )
-def test_values_in_json_are_found_and_bodies_that_are_no_json_are_counted(queue, text, expected):
+def test_values_in_json_are_found_and_bodies_that_are_not_json_are_counted(queue, text, expected):
     service_bus.send(queue, [Message(body) for body in JSON_BODIES])
     page = reads.list_messages(queue, filter=matching(text))
     assert (numbers(page), page.not_json) == (expected, 4)
     assert reads.list_messages(queue, filter=matching(f"{text} number<5")).not_json == 1
 
 
-def test_bounds_of_numbers_limit_what_is_examined(queue):
+def test_bounds_of_numbers_limit_the_examined_messages(queue):
     send(queue, 20)
     for newest_first in (True, False):
         page = reads.list_messages(queue, filter=matching("number:5..7 id:*"), newest_first=newest_first)
@@ -366,7 +366,7 @@ def test_bounds_of_numbers_limit_what_is_examined(queue):
     assert reads.list_messages(queue, filter=matching("number>18 number<3")).scanned == 0
 
 
-def test_a_dead_letter_reason_narrows_the_dead_letters(queue):
+def test_dead_letters_can_be_filtered_by_reason(queue):
     send(queue, 2)
     one, two = service_bus.receive(queue, 2)
     service_bus.dead_letter(queue, [one.lock_token], "PaymentRefused")
@@ -374,7 +374,7 @@ def test_a_dead_letter_reason_narrows_the_dead_letters(queue):
     assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=matching("reason:payment"))) == [1]
 
 
-def test_a_search_stops_at_its_cap_says_so_and_goes_on_from_there(queue, monkeypatch):
+def test_a_search_stops_at_its_cap_and_can_be_continued(queue, monkeypatch):
     monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 4)
     service_bus.send(queue, [Message(message_id="needle" if i == 2 else "hay") for i in range(20)])
     page = reads.list_messages(queue, filter=matching("id:needle"), max_scanned=10)
@@ -391,7 +391,7 @@ def test_a_search_stops_after_its_time(queue, monkeypatch):
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_a_search_of_bodies_looks_at_the_time_after_so_many_bytes(queue, monkeypatch, newest_first):
+def test_a_search_of_bodies_checks_the_time_limit_by_bytes(queue, monkeypatch, newest_first):
     monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 250_000)
     service_bus.send(queue, [Message(bytes(100_000) + b"needle" * (n == 3)) for n in range(7)])
     wanted = matching("body:needle")
@@ -405,7 +405,7 @@ def test_a_search_of_bodies_looks_at_the_time_after_so_many_bytes(queue, monkeyp
     assert (numbers(whole), whole.scanned, whole.capped) == ([4], 7, False)
 
 
-def test_a_body_beyond_the_bytes_of_a_chunk_is_a_chunk_by_itself(queue, monkeypatch):
+def test_a_body_larger_than_a_chunk_is_its_own_chunk(queue, monkeypatch):
     monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 10)
     service_bus.send(queue, [Message(b"larger than ten bytes, needle") for _ in range(2)])
     assert reads.list_messages(queue, filter=matching("body:needle"), max_seconds=0).scanned == 1
@@ -414,7 +414,7 @@ def test_a_body_beyond_the_bytes_of_a_chunk_is_a_chunk_by_itself(queue, monkeypa
     assert (other.scanned, other.capped) == (2, False)  # where no body is searched, bytes do not count
 
 
-def test_a_receive_takes_exactly_what_reads_call_deliverable(make_queue, step):
+def test_a_receive_returns_exactly_the_messages_that_reads_call_deliverable(make_queue, step):
     """Invariant 7: the page and the API agree on the same instant."""
     queue = make_queue(lock_duration=10 * SECOND, max_delivery_count=2)
     send(queue, 2, time_to_live=5 * SECOND)
@@ -439,7 +439,7 @@ def test_a_receive_takes_exactly_what_reads_call_deliverable(make_queue, step):
 # Names
 
 
-def test_names_are_found_by_a_part_those_that_begin_with_it_first(make_queue, queue):
+def test_names_are_found_by_a_part_prefix_matches_first(make_queue, queue):
     namespace = queue.namespace
     for path in ("eu/orders", "orders", "orders-2", "carts"):
         entities.create_queue(EntityAddress(namespace, path), hidden=path == "carts")
@@ -458,7 +458,7 @@ def test_names_are_found_by_a_part_those_that_begin_with_it_first(make_queue, qu
     assert carts.id == reads.entity(carts.address).id
 
 
-def test_names_say_that_there_are_more(make_queue, queue):
+def test_a_truncated_list_of_names_says_so(make_queue, queue):
     entities.create_queue(EntityAddress(queue.namespace, "another"))
     one, both = (reads.names(namespace=queue.namespace, limit=limit) for limit in (1, 2))
     assert (len(one.found), one.more, len(both.found), both.more) == (1, True, 2, False)
@@ -469,7 +469,7 @@ def test_names_say_that_there_are_more(make_queue, queue):
 # One message
 
 
-def test_a_message_is_shown_whole_but_its_body_apart(queue):
+def test_a_message_is_read_completely_and_its_body_separately(queue):
     body = bytes(range(256)) * 8
     service_bus.send(
         queue,
@@ -490,7 +490,7 @@ def test_a_message_is_shown_whole_but_its_body_apart(queue):
     assert reads.body(queue, 2) is None
 
 
-def test_a_message_is_found_in_whatever_list_it_is(queue):
+def test_a_message_is_found_in_any_list(queue):
     send(queue, 3)
     one, two, _ = service_bus.receive(queue, 3)
     service_bus.defer(queue, [one.lock_token])
@@ -500,7 +500,7 @@ def test_a_message_is_found_in_whatever_list_it_is(queue):
     assert reads.message(queue, 2).row.address == queue.dead_letter
 
 
-def test_a_timeline_tells_the_whole_life_also_when_it_is_over(queue, step):
+def test_a_timeline_has_all_events_even_of_a_removed_message(queue, step):
     send(queue)
     [held] = service_bus.receive(queue)
     step(5 * SECOND)
@@ -534,7 +534,7 @@ def test_a_timeline_follows_schedule_and_resubmission(queue, step):
         assert other == whole
 
 
-def test_a_message_is_found_by_its_id_present_or_gone(queue, make_queue):
+def test_a_present_or_removed_message_is_found_by_its_id(queue, make_queue):
     other = make_queue()
     for place in (queue, other):
         service_bus.send(place, [Message(message_id=f"id of {queue.namespace}")])
@@ -546,7 +546,7 @@ def test_a_message_is_found_by_its_id_present_or_gone(queue, make_queue):
     assert reads.find("  ").found == ()
 
 
-def test_a_message_without_history_is_found_while_it_is_there(make_queue):
+def test_a_message_without_history_is_found_while_it_is_present(make_queue):
     queue = make_queue(history_level=0)
     service_bus.send(queue, [Message(message_id=f"quiet {queue.namespace}")])
     [found] = reads.find(f"quiet {queue.namespace}").found
@@ -556,7 +556,7 @@ def test_a_message_without_history_is_found_while_it_is_there(make_queue):
 # Events, traffic, sweeps, health
 
 
-def test_events_are_newest_first_and_page_back(queue):
+def test_events_are_paged_newest_first(queue):
     send(queue, 7)
     narrowed = EventFilter(entity_id=entity_id(queue))
     first = reads.events(narrowed, limit=4)
@@ -567,7 +567,7 @@ def test_events_are_newest_first_and_page_back(queue):
         reads.events(cursor="below-5")
 
 
-def test_events_can_be_narrowed(queue):
+def test_events_can_be_filtered(queue):
     service_bus.send(queue, [Message(message_id="a"), Message(message_id="b")], actor=Actor("user", "ann", Right.ALL))
     service_bus.receive(queue)
     mine = EventFilter(entity_id=entity_id(queue), actor="user:ann", message_id="b")
@@ -576,7 +576,7 @@ def test_events_can_be_narrowed(queue):
     assert [event.sequence_number for event in reads.events(received).rows] == [1]
 
 
-def test_what_left_a_queue_is_listed(queue):
+def test_messages_that_left_a_queue_are_listed(queue):
     send(queue, 3)
     [held] = service_bus.receive(queue)
     service_bus.complete(queue, [held.lock_token])
@@ -586,7 +586,7 @@ def test_what_left_a_queue_is_listed(queue):
     assert left.rows[1].first_received_at is not None
 
 
-def test_traffic_has_every_stretch_and_what_just_happened(queue):
+def test_traffic_has_every_interval_including_the_current_one(queue):
     send(queue, 5)
     service_bus.receive_and_delete(queue, 2)
     [held] = service_bus.receive(queue)
@@ -600,7 +600,7 @@ def test_traffic_has_every_stretch_and_what_just_happened(queue):
     assert len(reads.traffic(queue, 24 * 60)) == 144  # of ten minutes
 
 
-def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_database):
+def test_sweep_runs_are_listed_newest_first_with_the_last_run_of_each_sweep(broker_database):
     name = f"sweep_{uuid.uuid4().hex[:8]}"
     connections.current().execute(
         "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) VALUES"
@@ -615,7 +615,7 @@ def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_databa
     assert reads.sweep_runs(name, limit=1) == [newest]
 
 
-def test_health_names_who_holds_the_oldest_snapshot(queue):
+def test_health_names_the_transaction_with_the_oldest_snapshot(queue):
     before = reads.health()
     assert before.database_bytes > before.message_bytes > 0
     with _connection() as other:
@@ -635,7 +635,7 @@ def _connection():
 # Rights, and that looking changes nothing
 
 
-def test_browsing_needs_the_right_to_browse_and_bodies_theirs(queue):
+def test_browsing_and_viewing_bodies_require_separate_rights(queue):
     stranger = Actor("user", "sid", Right.SEND)
     for ask in (
         lambda: reads.overview(actor=stranger),
@@ -652,7 +652,7 @@ def test_browsing_needs_the_right_to_browse_and_bodies_theirs(queue):
             ask()
 
 
-def test_reading_is_no_activity(make_queue, step):
+def test_reading_does_not_count_as_activity(make_queue, step):
     """SB-190: the queue is as idle after all these questions as before."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     send(queue)
@@ -672,7 +672,7 @@ def _activity(queue):
     return connections.current().execute(sql, (entity_id(queue),)).fetchone()
 
 
-def test_a_manual_clock_is_told_as_one(queue, namespace, step):
+def test_a_manual_clock_is_reported_as_manual(queue, namespace, step):
     clock = reads.now(namespace)
     assert (clock.is_manual, clock.is_paused, clock.rate) == (True, True, 0)
     step(timedelta(hours=1))
@@ -686,7 +686,7 @@ def test_a_manual_clock_is_told_as_one(queue, namespace, step):
 # The feed's reader
 
 
-def test_a_follower_sees_each_event_once_and_late_commits_too(queue):
+def test_a_follower_sees_each_event_once_including_late_commits(queue):
     follower, ids = Follower(), [entity_id(queue)]
     send(queue)
     assert follower.read(ids).latest == {}  # it begins here
@@ -701,7 +701,7 @@ def test_a_follower_sees_each_event_once_and_late_commits_too(queue):
     assert follower.read(ids).latest == {}
 
 
-def test_a_follower_knows_the_last_thing_of_each_message_and_its_own_limit(queue, make_queue):
+def test_a_follower_has_the_last_event_of_each_message_and_a_limit(queue, make_queue):
     follower, ids = Follower(), [entity_id(queue)]
     follower.read(ids)
     send(queue, 2)
@@ -727,7 +727,7 @@ def news(namespace):
     return topic
 
 
-def test_the_overview_shows_a_topic_and_then_its_subscriptions(news, make_queue):
+def test_the_overview_lists_a_topic_and_then_its_subscriptions(news, make_queue):
     queue = make_queue()
     later = EntityAddress(news.namespace, "news-later")  # sorts before "news/..." as a text
     entities.create_topic(later)
@@ -743,7 +743,7 @@ def test_the_overview_shows_a_topic_and_then_its_subscriptions(news, make_queue)
     assert reads.entity(news).subscriptions == 1
 
 
-def test_what_a_topic_publishes_is_its_traffic_and_its_copies_are_theirs(news):
+def test_published_messages_are_traffic_of_the_topic_and_copies_of_its_subscriptions(news):
     send(news, 3)
     send(news, 1, scheduled_enqueue_at=now(news) + timedelta(hours=1))
     topic, everything, urgent = reads.entity(news), *reads.subscriptions(news)
@@ -765,7 +765,7 @@ def test_the_timeline_of_a_copy_begins_at_its_topic(news):
     assert present == {row.address for row in reads.subscriptions(news)}
 
 
-def test_the_timeline_of_a_forwarded_message_is_one(make_queue):
+def test_a_forwarded_message_has_one_timeline(make_queue):
     target = make_queue()
     source = make_queue(forward_to=target.path)
     send(source)
@@ -779,7 +779,7 @@ def test_the_timeline_of_a_forwarded_message_is_one(make_queue):
     assert detail.transfer["hops"] == 1 and detail.came_from_elsewhere
 
 
-def test_rules_of_many_subscriptions_are_read_at_once(news):
+def test_rules_of_many_subscriptions_are_read_together(news):
     ids = [row.id for row in reads.subscriptions(news)]
     rules = service_bus.rules_of(ids)
     assert [[one.rule.name for one in rules[id]] for id in ids] == [["$Default"], ["Urgent"]]

@@ -34,7 +34,7 @@ def step(address, seconds):
     namespaces.step_clock(address.namespace, timedelta(seconds=seconds))
 
 
-def test_a_settlement_that_came_too_late_is_explained_after_the_message_has_gone(queue):
+def test_a_late_settlement_is_explained_after_the_message_was_removed(queue):
     [held] = service_bus.receive(queue, 1, actor=SLOW)
     step(queue, 20)
     service_bus.renew(queue, held.lock_token, actor=SLOW)
@@ -52,7 +52,7 @@ def test_a_settlement_that_came_too_late_is_explained_after_the_message_has_gone
     assert reads.message(queue, 1) is None, "nothing was changed"
 
 
-def test_a_second_settlement_says_that_the_first_one_worked(queue):
+def test_the_explanation_of_a_second_settlement_names_the_first(queue):
     [held] = service_bus.receive(queue, 1, actor=SLOW)
     service_bus.abandon(queue, held.lock_token, actor=SLOW)
     step(queue, 1)
@@ -63,7 +63,7 @@ def test_a_second_settlement_says_that_the_first_one_worked(queue):
     assert autopsy(events[-1], events).title == "Dead-letter refused: the lock had been settled before"
 
 
-def test_numbers_that_were_never_given_and_entities_without_history_record_nothing(queue):
+def test_unknown_numbers_and_entities_without_history_record_no_refusal(queue):
     entities.update_queue(queue, history_level=HistoryLevel.LIFECYCLE)
     [held] = service_bus.receive(queue, 1, actor=SLOW)
     service_bus.complete(queue, held.lock_token, actor=SLOW)
@@ -89,7 +89,7 @@ def test_an_outdated_pop_receipt_is_recorded(account):  # noqa: F811
     queue_storage.delete(address, got.message_id, got.pop_receipt, actor=FAST)
 
 
-def test_a_client_that_repeats_itself_is_recorded_a_bounded_number_of_times():
+def test_repeated_refusals_of_a_client_are_recorded_a_limited_number_of_times():
     allowance = Allowance(5)
     assert allowance.take(3) == 3
     assert allowance.take(10) == 2

@@ -31,7 +31,7 @@ def test_a_released_lock_is_lost_and_counts_as_a_failed_delivery(make_queue):
     assert ledger_agrees(queue)
 
 
-def test_the_last_allowed_failure_by_a_release_dead_letters(make_queue):
+def test_a_release_that_is_the_last_allowed_failure_dead_letters(make_queue):
     """SB-077, SB-091."""
     queue = make_queue(max_delivery_count=1)
     service_bus.send(queue, [Message(b"a")])
@@ -42,7 +42,7 @@ def test_the_last_allowed_failure_by_a_release_dead_letters(make_queue):
     assert ledger_agrees(queue)
 
 
-def test_locks_in_dead_letter_queues_and_of_deferred_messages_are_released_as_well(make_queue):
+def test_locks_of_dead_letters_and_deferred_messages_can_be_released(make_queue):
     """SB-077, SB-089: in a dead-letter queue nothing is counted."""
     queue = make_queue()
     service_bus.send(queue, [Message(b"dead"), Message(b"deferred")])
@@ -86,7 +86,7 @@ def test_a_release_needs_the_right_and_a_reason_that_can_be_stored(make_queue):
             service_bus.release_locks(queue, [1], reason=reason)
 
 
-def test_an_operator_dead_letters_messages_that_nobody_holds(make_queue, step):
+def test_an_operator_can_dead_letter_unlocked_messages(make_queue, step):
     """SB-078, SB-103: by number; locked, scheduled, expired and unknown ones stay. The history names the operator."""
     queue = make_queue(max_delivery_count=5)
     service_bus.send(
@@ -114,7 +114,7 @@ def test_an_operator_dead_letters_messages_that_nobody_holds(make_queue, step):
     assert ledger_agrees(queue)
 
 
-def test_dead_lettering_by_hand_needs_a_right_and_forwards_as_any_other(make_queue):
+def test_manual_dead_lettering_requires_a_right_and_forwards_dead_letters(make_queue):
     """SB-078, SB-104."""
     graves = make_queue()
     queue = make_queue(forward_dead_lettered_messages_to=graves.path)

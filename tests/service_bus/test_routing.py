@@ -89,7 +89,7 @@ def test_a_message_without_session_is_dead_lettered(topic):
     assert last.verdict is Verdict.DEAD and "session" in last.reason
 
 
-def test_an_action_says_what_it_changes(topic):
+def test_an_action_lists_its_changes(topic):
     rule = Rule("mark", compile_filter("amount > 1"), compile_action("SET urgent = 'yes'; REMOVE amount"))
     address = subscribe(topic, "marked", rule)
     last = service_bus.route(address, Message(properties={"amount": 2}))[-1]
@@ -111,7 +111,7 @@ def test_a_replay_of_the_current_rules_changes_nothing(topic):
     assert found.comparison.messages == 3 and found.comparison.changed == 0 and not found.capped
 
 
-def test_a_draft_shows_what_would_go_elsewhere(topic):
+def test_a_draft_shows_messages_with_changed_routes(topic):
     """The same counts as sending the messages again after the change."""
     address = subscribe(topic, "large", large(100))
     small = subscribe(topic, "small", "amount <= 100")
@@ -127,7 +127,7 @@ def test_a_draft_shows_what_would_go_elsewhere(topic):
     assert bodies(service_bus.peek(address, from_sequence_number=3)) == ["250"]
 
 
-def test_a_deleted_and_a_new_rule(topic):
+def test_a_replay_covers_deleted_and_new_rules(topic):
     address = subscribe(topic, "large", large(100))
     send(topic, 150)
     assert service_bus.replay_rules(topic, RuleDraft(address, "LARGE", None)).comparison.outcomes[Outcome.DROPPED] == 1
@@ -151,7 +151,7 @@ def test_messages_of_more_than_an_hour_ago_are_not_replayed(topic, monkeypatch):
     assert service_bus.published_messages(topic) == []
 
 
-def test_drafts_that_cannot_be(topic):
+def test_invalid_drafts_are_refused(topic):
     address = subscribe(topic, "large", large(100))
     with pytest.raises(EntityNotFound):
         service_bus.replay_rules(topic, RuleDraft(address, "none", None))

@@ -64,7 +64,7 @@ def session_row(queue, session_id):
 # What needs a session, and what must have none
 
 
-def test_a_message_without_session_id_is_refused_by_its_place(queue):
+def test_the_error_names_the_position_of_a_message_without_session_id(queue):
     """SB-008."""
     with pytest.raises(NotAllowed, match="message 2 of 2 has no session id"):
         service_bus.send(queue, [Message(b"a", session_id="a"), Message(b"b")])
@@ -86,7 +86,7 @@ def test_receives_without_a_session_and_sessions_of_other_entities_are_refused(q
         service_bus.accept_session(queue.dead_letter)
 
 
-def test_a_queue_made_anew_with_sessions_takes_no_message_without_one(make_queue):
+def test_a_queue_recreated_with_sessions_refuses_messages_without_a_session(make_queue):
     """What is remembered of an entity ends with it."""
     queue = make_queue()
     service_bus.send(queue, [Message(b"x")])
@@ -114,12 +114,12 @@ def test_the_dead_letter_queue_is_received_from_without_a_session(queue):
     assert service_bus.complete(queue.dead_letter, [dead.lock_token]).settled
 
 
-def test_it_needs_the_right_to_listen(queue):
+def test_accepting_a_session_requires_the_right_to_listen(queue):
     with pytest.raises(NotAuthorized):
         service_bus.accept_session(queue, actor=Actor("key", "k", Right.SEND))
 
 
-def test_a_disabled_queue_lets_nobody_accept(queue):
+def test_a_disabled_queue_refuses_to_accept_sessions(queue):
     sent(queue, "a1")
     entities.update_queue(queue, status=EntityStatus.RECEIVE_DISABLED)
     for session_id in (None, "a"):
@@ -130,7 +130,7 @@ def test_a_disabled_queue_lets_nobody_accept(queue):
 # Accepting
 
 
-def test_the_next_session_is_the_free_one_with_the_lowest_number(queue):
+def test_the_next_session_is_the_unlocked_session_with_the_lowest_number(queue):
     """SB-113."""
     sent(queue, "b1", "a1", "b2", "c1")
     accepted = [service_bus.accept_session(queue, max_count=5) for _ in range(3)]
@@ -140,7 +140,7 @@ def test_the_next_session_is_the_free_one_with_the_lowest_number(queue):
     assert refused.value.retryable
 
 
-def test_a_session_with_nothing_to_deliver_is_not_next(queue):
+def test_a_session_without_deliverable_messages_is_not_next(queue):
     """SB-113: scheduled, deferred and completed messages are nothing to deliver."""
     sent(queue, "a1", "b1")
     sent(queue, "c1", scheduled_enqueue_at=now(queue) + MINUTE)
@@ -152,7 +152,7 @@ def test_a_session_with_nothing_to_deliver_is_not_next(queue):
         service_bus.accept_session(queue)
 
 
-def test_any_session_is_accepted_by_its_id_even_an_unknown_one(queue):
+def test_any_session_can_be_accepted_by_its_id_even_if_it_has_no_messages(queue):
     """SB-112."""
     sent(queue, "b1")
     session = service_bus.accept_session(queue, "new", max_count=3)
@@ -162,7 +162,7 @@ def test_any_session_is_accepted_by_its_id_even_an_unknown_one(queue):
     assert bodies(service_bus.receive_from_session(session, 3)) == ["first"]
 
 
-def test_a_held_session_cannot_be_accepted_by_another(queue, step):
+def test_a_locked_session_cannot_be_accepted_again(queue, step):
     """SB-112: at the very instant its lock ends it can."""
     first = service_bus.accept_session(queue, "a")
     with pytest.raises(SessionCannotBeLocked) as refused:
@@ -181,7 +181,7 @@ def test_session_ids_are_case_sensitive(queue):
     assert [service_bus.accept_session(queue, max_count=5).session_id for _ in "12"] == ["A", "a"]
 
 
-def test_an_impossible_session_id_is_refused(queue):
+def test_an_invalid_session_id_is_refused(queue):
     session_id: Any
     for session_id in ("x" * 129, "\x00", 5):
         with pytest.raises(InvalidArgument, match="session_id"):
@@ -194,7 +194,7 @@ def _later(action):
     return thread
 
 
-def test_a_message_for_a_free_session_wakes_who_waits_for_one(queue):
+def test_a_message_of_an_unlocked_session_wakes_a_waiting_receiver(queue):
     """SB-113."""
     thread = _later(lambda: sent(queue, "a1"))
     session = service_bus.accept_session(queue, max_wait_seconds=20, max_count=1)
@@ -202,7 +202,7 @@ def test_a_message_for_a_free_session_wakes_who_waits_for_one(queue):
     assert bodies(session.messages) == ["a1"]
 
 
-def test_closing_a_session_wakes_who_waits_for_it(queue):
+def test_closing_a_session_wakes_a_waiting_receiver(queue):
     """SB-118."""
     sent(queue, "a1")
     held = service_bus.accept_session(queue)
@@ -237,7 +237,7 @@ def test_only_the_holder_gets_present_and_future_messages_in_order(queue):
     assert ledger_agrees(queue)
 
 
-def test_an_abandoned_message_is_next_again(queue):
+def test_an_abandoned_message_is_delivered_next(queue):
     """SB-115, SB-092: an explicit abandon is a failed delivery."""
     sent(queue, "a1", "a2")
     session = service_bus.accept_session(queue, max_count=1)
@@ -246,7 +246,7 @@ def test_an_abandoned_message_is_next_again(queue):
     assert (bytes(again.body), again.delivery_count) == (b"a1", 1)
 
 
-def test_messages_are_locked_as_long_as_their_session(queue, step):
+def test_the_locks_of_messages_last_as_long_as_their_session(queue, step):
     """SB-116."""
     sent(queue, "a1", "a2", "a3")
     session = service_bus.accept_session(queue, max_count=1)
@@ -266,7 +266,7 @@ def test_messages_are_locked_as_long_as_their_session(queue, step):
     assert ledger_agrees(queue)
 
 
-def test_locks_of_a_sessions_messages_cannot_be_renewed_singly(queue):
+def test_locks_of_a_sessions_messages_cannot_be_renewed_individually(queue):
     """SB-065."""
     sent(queue, "a1")
     session = service_bus.accept_session(queue, max_count=1)
@@ -274,7 +274,7 @@ def test_locks_of_a_sessions_messages_cannot_be_renewed_singly(queue):
         service_bus.renew(queue, tokens(session.messages))
 
 
-def test_a_session_can_be_received_from_with_deletion(queue):
+def test_messages_of_a_session_can_be_received_and_deleted(queue):
     """SB-123, SB-093."""
     sent(queue, "a1", "b1", "a2")
     session = service_bus.accept_session(queue)
@@ -306,7 +306,7 @@ def test_deferred_messages_need_their_session(queue):
         service_bus.receive_deferred(queue.dead_letter, [1], session=other)
 
 
-def test_scheduled_messages_join_their_session_when_they_are_due(queue, step):
+def test_scheduled_messages_are_delivered_in_their_session_when_due(queue, step):
     """SB-047."""
     sent(queue, "a1", scheduled_enqueue_at=now(queue) + MINUTE)
     session = service_bus.accept_session(queue, "a")
@@ -324,7 +324,7 @@ def test_a_scheduled_message_alone_makes_its_session_available_when_due(queue, s
     assert bodies(service_bus.accept_session(queue, max_count=1).messages) == ["a1"]
 
 
-def test_a_resubmitted_message_is_of_its_session_again(queue):
+def test_a_resubmitted_message_returns_to_its_session(queue):
     """SB-105."""
     sent(queue, "a1")
     session = service_bus.accept_session(queue, max_count=1)
@@ -342,7 +342,7 @@ def test_reply_to_session_id_is_kept(queue):
     assert message.broker_properties["reply_to_session_id"] == "r"
 
 
-def test_peek_of_a_session_shows_what_is_true_now(queue, step):
+def test_peek_of_a_session_shows_the_current_state(queue, step):
     """SB-024, SB-092: the session's lock has ended, a scheduled message is due, and nothing has looked at either yet."""
     sent(queue, "a1")
     due = now(queue) + MINUTE
@@ -376,7 +376,7 @@ def test_any_client_can_peek_a_session(queue):
 # How a session's lock ends
 
 
-def test_a_lock_that_ends_is_a_failed_delivery_of_what_was_received(queue, step):
+def test_an_ended_session_lock_is_a_failed_delivery_of_received_messages(queue, step):
     """SB-117, SB-092."""
     sent(queue, "a1", "a2")
     session = service_bus.accept_session(queue, max_count=1)
@@ -397,7 +397,7 @@ def test_a_lock_that_ends_is_a_failed_delivery_of_what_was_received(queue, step)
     assert ledger_agrees(queue)
 
 
-def test_the_sweep_of_ended_locks_counts_the_same(queue, step):
+def test_the_sweep_of_ended_locks_counts_the_same_failed_deliveries(queue, step):
     """SB-092, SB-091."""
     entities.update_queue(queue, max_delivery_count=1)
     sent(queue, "a1", "a2")
@@ -409,7 +409,7 @@ def test_the_sweep_of_ended_locks_counts_the_same(queue, step):
     assert bodies(service_bus.accept_session(queue, max_count=5).messages) == ["a2"]
 
 
-def test_closing_a_session_releases_without_counting(queue):
+def test_closing_a_session_releases_messages_without_counting(queue):
     """SB-118, SB-092."""
     sent(queue, "a1", "a2", "a3")
     session = service_bus.accept_session(queue, max_count=3)
@@ -424,7 +424,7 @@ def test_closing_a_session_releases_without_counting(queue):
     assert [e.kind for e in events(queue, 1)] == [1, 4, 8, 23, 4]
 
 
-def test_closing_leaves_what_was_settled_and_what_others_hold(queue):
+def test_closing_a_session_keeps_settled_messages_and_locks_of_others(queue):
     sent(queue, "a1", "b1", "a2")
     first, second = (service_bus.accept_session(queue, max_count=5) for _ in "ab")
     service_bus.complete(queue, tokens(first.messages)[:1])
@@ -433,7 +433,7 @@ def test_closing_leaves_what_was_settled_and_what_others_hold(queue):
     assert bodies(service_bus.accept_session(queue, max_count=5).messages) == ["a2"]
 
 
-def test_nobody_else_closes_or_renews_a_session(queue, step):
+def test_only_its_holder_can_close_or_renew_a_session(queue, step):
     sent(queue, "a1")
     lost = service_bus.accept_session(queue)
     step(MINUTE)
@@ -444,7 +444,7 @@ def test_nobody_else_closes_or_renews_a_session(queue, step):
     assert service_bus.complete(queue, tokens(held.messages)).settled
 
 
-def test_an_idle_session_is_kept_by_renewing_alone(queue, step):
+def test_renewing_alone_keeps_an_idle_session(queue, step):
     """SB-121."""
     session = service_bus.accept_session(queue, "a")
     for _ in range(5):
@@ -454,14 +454,14 @@ def test_an_idle_session_is_kept_by_renewing_alone(queue, step):
     assert bodies(service_bus.receive_from_session(session)) == ["a1"]
 
 
-def test_the_process_keeps_a_session_until_it_is_closed(queue):
+def test_the_process_renews_a_session_until_it_is_closed(queue):
     session = service_bus.accept_session(queue, "a", auto_renew=MINUTE)
     assert session.lock_token in renewer.held()
     service_bus.close_session(session)
     assert session.lock_token not in renewer.held()
 
 
-def test_the_renewer_renews_sessions_and_tells_when_one_is_lost(make_queue, settings, step):
+def test_the_renewer_renews_sessions_and_reports_a_lost_session(make_queue, settings, step):
     settings.VITRINE_LIMITS = "relaxed"
     queue = make_queue(requires_session=True, lock_duration=SECOND / 10)
     sent(queue, "a1")
@@ -479,7 +479,7 @@ def test_the_renewer_renews_sessions_and_tells_when_one_is_lost(make_queue, sett
     assert lost == [session.lock_token]
 
 
-def test_all_locks_on_sessions_can_be_dropped(queue):
+def test_all_session_locks_can_be_released(queue):
     """For SB-073."""
     sent(queue, "a1", "b1")
     held = [service_bus.accept_session(queue) for _ in "ab"]
@@ -560,7 +560,7 @@ def test_sessions_are_listed_by_messages_and_by_the_time_of_their_state(queue, s
             service_bus.list_sessions(queue, **wrong)
 
 
-def test_the_sweep_forgets_what_nobody_closed(queue, step):
+def test_the_sweep_removes_sessions_that_were_not_closed(queue, step):
     """SB-111."""
     sent(queue, "a1", "b1", "b2", "c1")
     for _ in "abc":
@@ -578,7 +578,7 @@ def test_the_sweep_forgets_what_nobody_closed(queue, step):
     assert service_bus.sweeps.forget_sessions() == {"sessions": 0}
 
 
-def test_the_sweep_goes_through_all_sessions_page_by_page(queue, step):
+def test_the_sweep_processes_all_sessions_in_pages(queue, step):
     service_bus.send(queue, [Message(b"x", session_id=str(n)) for n in range(25)])
     step(SECOND)
     service_bus.purge(queue)
@@ -596,7 +596,7 @@ def _one_page(queue, after):
     return (yield Atomically(settle_sessions(entity_id(queue), after, 10)))
 
 
-def test_a_deleted_queue_leaves_no_session_behind(queue):
+def test_deleting_a_queue_removes_its_sessions(queue):
     sent(queue, "a1")
     gone = entity_id(queue)
     entities.delete_queue(queue)
@@ -637,7 +637,7 @@ def test_one_expired_message_expires_its_session(make_queue, step, dead_letters)
     assert ledger_agrees(queue)
 
 
-def test_the_holder_of_a_session_that_is_over_gets_nothing_more(queue, step):
+def test_the_holder_of_an_expired_session_gets_no_more_messages(queue, step):
     """SB-037: what it holds is left to its lock."""
     sent(queue, "a1", "a2")
     sent(queue, "a3", time_to_live=10 * SECOND)
@@ -650,7 +650,7 @@ def test_the_holder_of_a_session_that_is_over_gets_nothing_more(queue, step):
     assert bodies(service_bus.receive_from_session(session, 5)) == ["a5"]  # a new life
 
 
-def test_the_entitys_default_ends_a_session_with_its_first_message(make_queue, step):
+def test_the_entitys_default_expires_a_session_with_its_first_message(make_queue, step):
     """SB-037, SB-023."""
     queue = make_queue(requires_session=True, default_message_time_to_live=MINUTE)
     sent(queue, "a1", "b1")
@@ -662,7 +662,7 @@ def test_the_entitys_default_ends_a_session_with_its_first_message(make_queue, s
     assert [session_row(queue, name) is None for name in "abc"] == [True, True, False]
 
 
-def test_an_expired_message_that_is_given_back_takes_its_session_along(make_queue, step):
+def test_an_expired_message_that_is_released_expires_its_session(make_queue, step):
     """SB-027, SB-037: whether by abandoning it or by the end of the lock."""
     for release_unclaimed in (service_bus.abandon, lambda *_: step(MINUTE), lambda *_: (step(MINUTE), sweeps.end_locks())):
         queue = make_queue(requires_session=True, dead_lettering_on_message_expiration=True)
@@ -676,7 +676,7 @@ def test_an_expired_message_that_is_given_back_takes_its_session_along(make_queu
         assert sorted(bodies(service_bus.receive(queue.dead_letter, 5))) == ["a1", "a2"]
 
 
-def test_with_per_message_expiry_sessions_remain(make_queue, step):
+def test_with_per_message_expiry_the_session_does_not_expire(make_queue, step):
     """SB-901."""
     queue = make_queue(requires_session=True, expires_whole_sessions=False, dead_lettering_on_message_expiration=True)
     sent(queue, "a1")
@@ -692,7 +692,7 @@ def test_with_per_message_expiry_sessions_remain(make_queue, step):
     "lives", [[5, None, None, None, None, None, None], [None, None, None, 5, None, 90, 5], [90, 5, 5, 5, None, 5, 90]]
 )
 @pytest.mark.parametrize("default", [None, 60])
-def test_taking_a_session_away_in_small_batches_revives_nothing(make_queue, step, lives, default):
+def test_expiring_a_session_in_small_batches_revives_no_message(make_queue, step, lives, default):
     """SB-037: whatever a batch leaves is still over."""
     default = default and default * SECOND
     queue = make_queue(requires_session=True, default_message_time_to_live=default)
@@ -711,7 +711,7 @@ def _expire(queue, count):
     )
 
 
-def test_the_sweep_walks_past_sessions_that_live(make_queue, step, monkeypatch):
+def test_the_sweep_skips_unexpired_sessions(make_queue, step, monkeypatch):
     """Sessions whose first number is too low, since what was there is gone, do not end the walk."""
     monkeypatch.setattr(sweeps, "BATCH", 2)
     queue = make_queue(requires_session=True, default_message_time_to_live=MINUTE)
@@ -784,7 +784,7 @@ def test_eight_receivers_get_each_session_in_order(queue):
     assert ledger_agrees(queue)
 
 
-def test_closing_never_forgets_what_is_being_sent(queue):
+def test_closing_a_session_never_removes_one_with_a_running_send(queue):
     """SB-111: closing waits for a sender that has the row, and looks with a new snapshot. As one statement it would forget
     the session, or set its first number to NULL, while a message is in it."""
     sent(queue, "a1")
@@ -820,7 +820,7 @@ def _in_one_transaction(steps):
 
 
 @pytest.mark.parametrize("then", [service_bus.renew_session, service_bus.close_session])
-def test_what_is_being_received_is_renewed_and_closed_with_its_session(queue, step, then):
+def test_messages_of_a_running_receive_are_renewed_and_closed_with_the_session(queue, step, then):
     """SB-116, SB-118: a receive of the same holder that has not committed yet is waited for, and its messages are known."""
     sent(queue, "a1", "a2")
     session = service_bus.accept_session(queue, max_count=1)
@@ -849,7 +849,7 @@ def test_what_is_being_received_is_renewed_and_closed_with_its_session(queue, st
     assert ledger_agrees(queue)
 
 
-def test_settling_after_the_session_was_lost_says_so(queue, step):
+def test_settling_after_the_session_was_lost_raises_session_lock_lost(queue, step):
     """SB-117: what is settled in a session that nobody holds any more was lost with it; what was settled before is lost alone."""
     sent(queue, "a1", "a2", "b1")
     session = service_bus.accept_session(queue, "a", max_count=2)

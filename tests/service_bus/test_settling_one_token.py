@@ -22,7 +22,7 @@ def received(queue, **options):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_lost_lock_is_an_error(queue, step, call):
+def test_a_lost_lock_raises(queue, step, call):
     message = received(queue)
     step(2 * MINUTE)
     with pytest.raises(LockLost) as refused:
@@ -33,7 +33,7 @@ def test_a_lost_lock_is_an_error(queue, step, call):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_lost_lock_is_an_error_under_asyncio_too(queue, step, call):
+def test_a_lost_lock_raises_under_asyncio(queue, step, call):
     message = received(queue)
     step(2 * MINUTE)
 
@@ -50,20 +50,20 @@ def test_a_lost_lock_is_an_error_under_asyncio_too(queue, step, call):
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", [lambda token: token, str], ids=["uuid", "text"])
-def test_a_lock_that_is_held_is_settled_and_reported(queue, call, kind):
+def test_a_valid_lock_is_settled_and_reported(queue, call, kind):
     message = received(queue)
     report = getattr(service_bus, call)(queue, kind(message.lock_token))
     assert (report.settled, report.lost) == (((message.lock_token, 1),), ())
 
 
-def test_a_second_settlement_is_an_error(queue):
+def test_a_second_settlement_raises(queue):
     message = received(queue)
     service_bus.complete(queue, message.lock_token)
     with pytest.raises(LockLost):
         service_bus.complete(queue, message.lock_token)
 
 
-def test_a_lost_session_is_named(make_queue, step):
+def test_a_lost_session_is_named_in_the_error(make_queue, step):
     """SB-117."""
     queue = make_queue(requires_session=True)
     message = received(queue, session_id="s")
@@ -72,7 +72,7 @@ def test_a_lost_session_is_named(make_queue, step):
         service_bus.complete(queue, message.lock_token)
 
 
-def test_a_transaction_takes_one_token_as_well(queue):
+def test_a_transaction_accepts_a_single_token(queue):
     message = received(queue)
     with service_bus.transaction() as tx:
         tx.complete(queue, message.lock_token)
@@ -82,6 +82,6 @@ def test_a_transaction_takes_one_token_as_well(queue):
 
 
 @pytest.mark.parametrize("wrong", ["x", 5, None, b"1" * 16, ["x"], [None]])
-def test_what_is_no_token_is_refused(queue, wrong):
+def test_an_invalid_token_is_refused(queue, wrong):
     with pytest.raises(InvalidArgument, match="UUID"):
         service_bus.complete(queue, wrong)

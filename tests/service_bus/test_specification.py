@@ -58,7 +58,7 @@ EXPIRED = MoveToDeadLetter("TTLExpiredException", "The message expired and was d
         (Settlement.RENEW, {"locked_until": NOON}, SETTINGS, Refuse()),
     ],
 )
-def test_settle(how, changes, settings, expected):
+def test_a_settlement_has_the_specified_outcome(how, changes, settings, expected):
     assert settle(a_message(**changes), how, now=NOON, settings=settings) == expected
 
 
@@ -85,11 +85,11 @@ def test_dead_lettering_a_dead_letter_is_not_allowed():
         ({"locked_until": None, "state": MessageState.SCHEDULED, "scheduled_enqueue_at": NOON}, SETTINGS, False),
     ],
 )
-def test_is_available(changes, settings, available):
+def test_a_message_is_available_by_its_facts(changes, settings, available):
     assert sb.is_available(a_message(**changes), NOON, settings) is available
 
 
-def test_a_scheduled_message_has_no_end_of_life_yet():
+def test_a_scheduled_message_has_no_expiry_yet():
     """SB-024."""
     message = a_message(state=MessageState.SCHEDULED, scheduled_enqueue_at=NOON, locked_until=None)
     assert sb.ends_at(message, QueueSettings(default_message_time_to_live=SECOND)) is None
@@ -104,7 +104,7 @@ def test_a_scheduled_message_has_no_end_of_life_yet():
         (SECOND, None, SECOND),
     ],
 )
-def test_own_time_to_live(asked, default, stored):
+def test_the_time_to_live_of_a_message_is_limited_by_the_entity(asked, default, stored):
     assert sb.own_time_to_live(asked, QueueSettings(default_message_time_to_live=default)) == stored
 
 
@@ -175,7 +175,7 @@ SPENT = replace(LIVING, delivery_count=10)
         ([DEFERRED, SCHEDULED, DEAD], False),
     ],
 )
-def test_one_expired_message_that_nobody_holds_ends_a_session(messages, over):
+def test_an_expired_unlocked_message_expires_its_session(messages, over):
     """SB-037, SB-901."""
     assert sb.session_is_over(messages, NOON, WHOLE) is over
     assert not sb.session_is_over(messages, NOON - timedelta(microseconds=1), WHOLE)
@@ -190,20 +190,20 @@ def test_one_expired_message_that_nobody_holds_ends_a_session(messages, over):
         ([OLD, LONG], [], [LONG]),
     ],
 )
-def test_the_holder_gets_what_nobody_holds_in_order(messages, of_whole, of_each):
+def test_the_session_holder_gets_unlocked_messages_in_order(messages, of_whole, of_each):
     """SB-114, SB-037."""
     assert sb.deliverable(messages, NOON, WHOLE) == of_whole
     assert sb.deliverable(messages, NOON, EACH) == of_each
 
 
-def test_expiry_takes_a_whole_session_but_what_is_held_or_deferred():
+def test_expiry_removes_a_whole_session_except_locked_and_deferred_messages():
     messages = [LIVING, HELD, OWN, SPENT, DEFERRED, DEAD]
     assert sb.taken_by_expiry(messages, NOON, WHOLE) == [LIVING, OWN, SPENT]
     assert sb.taken_by_expiry(messages, NOON, EACH) == [OWN]
     assert sb.taken_by_expiry([LIVING, SPENT], NOON, WHOLE) == []
 
 
-def test_a_failed_delivery_of_an_expired_message_leaves_it_to_its_session():
+def test_an_expired_message_with_a_failed_delivery_expires_with_its_session():
     """SB-027, SB-037: also when it was the last one allowed."""
     each = replace(EACH, dead_lettering_on_message_expiration=True)
     assert sb.after_failed_delivery(OWN, 10, NOON, WHOLE) == MakeAvailable(10)

@@ -81,7 +81,7 @@ def test_a_message_without_matching_subscriptions_is_accepted_and_dropped(topic)
     assert (event.kind, event.details["copies"]) == (20, 0)
 
 
-def test_five_rules_of_which_two_act_make_three_copies(topic):
+def test_five_rules_of_which_two_have_actions_create_three_copies(topic):
     """SB-211, SB-212, SB-213."""
     rules = [Rule(f"plain-{i}", compile_filter("n > 0")) for i in range(3)]
     rules += [
@@ -99,7 +99,7 @@ def test_five_rules_of_which_two_act_make_three_copies(topic):
     assert sorted(m.sequence_number for m in found) == [1, 2, 3]
 
 
-def test_correlation_filters_find_their_subscription_alone(topic):
+def test_correlation_filters_match_only_their_subscription(topic):
     wanted = [subscribe(topic, f"c{i}", Rule("r", CorrelationFilter(subject=f"s{i}"))) for i in range(5)]
     service_bus.send(topic, [Message(b"three", subject="s3"), Message(b"none", subject="S3")])
     assert [bodies(service_bus.receive(address, 5)) for address in wanted] == [[], [], [], ["three"], []]
@@ -118,7 +118,7 @@ def test_rules_apply_to_messages_sent_later(topic):
     assert bodies(service_bus.receive(late, 5)) == ["2", "3"]
 
 
-def test_what_a_rule_cannot_judge_goes_to_the_dead_letter_queue_or_away(topic):
+def test_a_message_that_a_rule_cannot_evaluate_is_dead_lettered_or_dropped(topic):
     """SB-218: only where it happens."""
     tells = subscribe(topic, "tells", "amount > 'a'")
     drops = subscribe(topic, "drops", "amount > 'a'", dead_lettering_on_filter_evaluation_exceptions=False)
@@ -131,7 +131,7 @@ def test_what_a_rule_cannot_judge_goes_to_the_dead_letter_queue_or_away(topic):
     assert ledger_agrees(tells) and [event.kind for event in events(tells)][:1] == [10]
 
 
-def test_a_copy_without_a_session_id_is_dead_lettered_where_one_is_needed(topic):
+def test_a_copy_without_a_session_id_is_dead_lettered_where_sessions_are_required(topic):
     """SB-008."""
     sessions = subscribe(topic, "sessions", requires_session=True)
     plain = subscribe(topic, "plain")
@@ -175,7 +175,7 @@ def test_scheduled_messages_wait_at_the_topic_and_are_filtered_when_due(topic, s
     assert service_bus.peek(topic) == [] and ledger_agrees(topic) and ledger_agrees(where)
 
 
-def test_the_sweep_publishes_what_is_due_and_a_disabled_topic_keeps_it(topic, step):
+def test_the_sweep_publishes_due_messages_except_of_a_disabled_topic(topic, step):
     where = subscribe(topic, "s")
     service_bus.send(topic, [Message(b"m", scheduled_enqueue_at=now(topic) + MINUTE)])
     entities.update_topic(topic, status=EntityStatus.DISABLED)
@@ -209,7 +209,7 @@ def test_a_scheduled_time_set_by_an_action_applies_at_the_next_entity(topic, mak
 
 
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
-def test_a_send_disabled_topic_refuses_sends_and_its_subscriptions_deliver(topic, status):
+def test_subscriptions_of_a_send_disabled_topic_deliver(topic, status):
     """SB-231, SB-235."""
     where = subscribe(topic, "s")
     service_bus.send(topic, [Message(b"before")])
@@ -229,7 +229,7 @@ def test_a_disabled_subscription_still_receives_copies(topic):
     assert bodies(service_bus.receive(where, 1)) == ["m"]
 
 
-def test_nothing_is_received_from_a_topic_or_sent_to_a_subscription(topic):
+def test_receiving_from_a_topic_and_sending_to_a_subscription_are_refused(topic):
     """SB-013."""
     where = subscribe(topic, "s")
     with pytest.raises(NotAllowed, match="its topic"):
@@ -238,7 +238,7 @@ def test_nothing_is_received_from_a_topic_or_sent_to_a_subscription(topic):
         service_bus.receive(topic, 1)
 
 
-def test_a_batch_is_published_whole_or_not_at_all(make_topic):
+def test_a_batch_is_published_completely_or_not_at_all(make_topic):
     """SB-003, SB-007, SB-012: to all subscriptions or none."""
     topic = make_topic()
     where = subscribe(topic, "s")
@@ -253,7 +253,7 @@ def test_a_batch_is_published_whole_or_not_at_all(make_topic):
     assert service_bus.peek(where) == [] and events(where) == []
 
 
-def test_a_deleted_topic_is_gone_with_its_subscriptions(topic):
+def test_a_topic_is_deleted_with_its_subscriptions(topic):
     """SB-240, SB-241."""
     where = subscribe(topic, "s")
     service_bus.send(topic, [Message(b"m")])
@@ -286,7 +286,7 @@ def test_a_purged_copy_makes_room_at_the_topic(make_topic, step):
     assert len(service_bus.peek(second)) == 3
 
 
-def test_what_comes_due_while_it_is_sent_does_not_stay_at_the_topic(topic, namespace):
+def test_a_message_that_becomes_due_while_it_is_sent_is_published(topic, namespace):
     """SB-051: with a clock that runs a minute or so between two statements of a send."""
     where = subscribe(topic, "s")
     namespaces.resume_clock(namespace, rate=86_400)
@@ -315,7 +315,7 @@ def test_a_topic_has_room_again_as_soon_as_its_copies_are_received(topic):
     assert ledger_agrees(where) and ledger_agrees(other)
 
 
-def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monkeypatch):
+def test_cached_entities_may_be_evicted_at_any_time(topic, monkeypatch):
     """Another thread may forget it at once; and what is gone takes no space for ever."""
 
     class Forgetful(caches.BoundedCache):
@@ -332,7 +332,7 @@ def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monk
         assert few.keep(number, "kept") == "kept" and len(few) <= 2
 
 
-def test_publishers_at_once_do_not_pass_the_quota(make_topic):
+def test_concurrent_publishers_do_not_exceed_the_quota(make_topic):
     """SB-012: each waits for the other's copies and counts them."""
     topic = make_topic()
     where = subscribe(topic, "s")
@@ -357,7 +357,7 @@ def test_publishers_at_once_do_not_pass_the_quota(make_topic):
     assert len(taken) == 2 and len(service_bus.peek(where)) == 4
 
 
-def test_what_was_scheduled_is_published_whatever_the_limit_is_now(topic, step):
+def test_a_scheduled_message_is_published_even_if_the_size_limit_was_lowered(topic, step):
     where = subscribe(topic, "s")
     service_bus.send(topic, [Message(b"x" * 3000, scheduled_enqueue_at=now(topic) + MINUTE)])
     connections.current().execute(

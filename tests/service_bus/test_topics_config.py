@@ -63,7 +63,7 @@ def names_of_rules(subscription=ALL):
 # Topics and subscriptions
 
 
-def test_new_ones_have_the_services_defaults_and_keep_their_casing():
+def test_new_topics_and_subscriptions_have_the_services_defaults_and_keep_their_casing():
     assert entities.get_topic(EntityAddress("SPACE", "news")).settings == TopicSettings()
     found = entities.get_subscription(EntityAddress("space", "NEWS/subscriptions/ALL"))
     assert found.settings == SubscriptionSettings()
@@ -71,7 +71,7 @@ def test_new_ones_have_the_services_defaults_and_keep_their_casing():
     assert found.topic_id == entities.get_topic(NEWS).id
 
 
-def test_settings_come_back_as_they_were_given():
+def test_settings_round_trip():
     topic = TopicSettings(
         default_message_time_to_live=timedelta(days=1),
         auto_delete_on_idle=5 * MIN,
@@ -98,12 +98,12 @@ def test_settings_come_back_as_they_were_given():
     assert entities.get_entity(other.subscription("S")).settings == subscription
 
 
-def test_a_subscription_takes_the_spelling_of_its_topic():
+def test_a_subscription_has_the_spelling_of_its_topic():
     made = entities.create_subscription(EntityAddress("SPACE", "nEWS/SUBSCRIPTIONS/Mine"))
     assert str(made.address) == "space/News/Subscriptions/Mine"
 
 
-def test_queues_and_topics_share_their_names():
+def test_a_queue_and_a_topic_cannot_have_the_same_name():
     with pytest.raises(EntityExists):
         entities.create_queue(EntityAddress("space", "news"))
     entities.create_queue(ORDERS)
@@ -111,7 +111,7 @@ def test_queues_and_topics_share_their_names():
         entities.create_topic(EntityAddress("space", "ORDERS"))
 
 
-def test_ensure_creates_once_and_then_leaves_alone():
+def test_ensure_creates_an_entity_once_and_does_not_change_it():
     other = EntityAddress("space", "other")
     topic = entities.ensure_topic(other, user_metadata="first")
     assert entities.ensure_topic(other, user_metadata="second") == topic
@@ -135,7 +135,7 @@ def test_ensure_creates_once_and_then_leaves_alone():
         (entities.create_subscription, ALL.dead_letter, InvalidArgument, "sub-queue"),
     ],
 )
-def test_what_cannot_be_created_is_refused_and_nothing_is_stored(create, address, error, said):
+def test_an_invalid_entity_is_refused_and_nothing_is_stored(create, address, error, said):
     before = len(entities.list_entities("space"))
     with pytest.raises(error, match=said):
         create(address)
@@ -149,7 +149,7 @@ def test_a_queue_has_no_subscriptions():
 
 
 @pytest.mark.parametrize("ask", [entities.get_queue, entities.update_queue, entities.delete_queue])
-def test_a_kind_that_was_not_asked_for_is_named(ask):
+def test_an_entity_of_an_unexpected_kind_is_refused_by_name(ask):
     with pytest.raises(InvalidArgument, match="is a topic; a queue is required"):
         ask(NEWS)
 
@@ -170,7 +170,7 @@ def test_lists_are_by_kind_and_by_address():
         entities.list_subscriptions(EntityAddress("space", "nothing"))
 
 
-def test_deleting_a_topic_takes_its_subscriptions_and_frees_the_names():
+def test_deleting_a_topic_deletes_its_subscriptions_and_frees_the_names():
     """SB-240, SB-241."""
     first = entities.get_subscription(ALL)
     entities.delete_topic(NEWS)
@@ -198,13 +198,13 @@ def test_deleting_a_topic_takes_its_subscriptions_and_frees_the_names():
         lambda: entities.update_subscription(ALL, dead_lettering_on_filter_evaluation_exceptions=False),
     ],
 )
-def test_what_changes_the_fan_out_raises_the_version_of_the_rules(change):
+def test_changes_of_the_fan_out_increase_the_version_of_the_rules(change):
     before = rules_version()
     change()
     assert rules_version() == before + 1
 
 
-def test_what_changes_nothing_of_the_fan_out_leaves_the_version():
+def test_other_changes_do_not_increase_the_version_of_the_rules():
     before = rules_version()
     entities.update_subscription(ALL, lock_duration=2 * MIN, dead_lettering_on_filter_evaluation_exceptions=True)
     entities.update_topic(NEWS, user_metadata="x")
@@ -213,7 +213,7 @@ def test_what_changes_nothing_of_the_fan_out_leaves_the_version():
     assert rules_version() == before
 
 
-def test_an_update_changes_what_is_named_and_keeps_the_rest():
+def test_an_update_changes_only_the_given_settings():
     entities.update_subscription(ALL, max_delivery_count=3)
     entities.update_entity(ALL, status="Disabled")
     assert entities.get_subscription(ALL).settings == SubscriptionSettings(max_delivery_count=3, status=EntityStatus.DISABLED)
@@ -228,7 +228,7 @@ def test_an_update_changes_what_is_named_and_keeps_the_rest():
         (ALL, {"path": "News/Subscriptions/other"}),
     ],
 )
-def test_what_is_fixed_at_creation_cannot_be_changed(address, change):
+def test_immutable_settings_cannot_be_changed(address, change):
     with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
         entities.update_entity(address, **change)
 
@@ -237,7 +237,7 @@ def test_what_is_fixed_at_creation_cannot_be_changed(address, change):
     ("address", "change"),
     [(NEWS, {"lock_duration": MIN}), (NEWS, {"requires_session": True}), (ALL, {"max_size_in_megabytes": 1})],
 )
-def test_a_setting_of_another_kind_is_named_with_those_there_are(address, change):
+def test_a_setting_of_another_kind_is_refused_with_the_valid_settings(address, change):
     with pytest.raises(InvalidArgument, match="is not a setting of a (topic|subscription); valid settings are .*user_metadata"):
         entities.update_entity(address, **change)
 
@@ -262,7 +262,7 @@ def test_the_window_of_duplicate_detection_can_be_changed():
         (ALL, "SendDisabled", False),
     ],
 )
-def test_each_kind_has_its_statuses(address, status, allowed):
+def test_each_kind_has_its_valid_statuses(address, status, allowed):
     """SB-231, SB-232."""
     if allowed:
         assert entities.update_entity(address, status=status).settings.status == status
@@ -274,7 +274,7 @@ def test_each_kind_has_its_statuses(address, status, allowed):
 # Rules
 
 
-def test_a_new_subscription_takes_every_message_unless_another_rule_is_given():
+def test_a_new_subscription_matches_every_message_by_default():
     (only,) = entities.list_rules(ALL)
     assert only.rule == RuleValue("$Default", TrueFilter())
     mine = NEWS.subscription("mine")
@@ -283,7 +283,7 @@ def test_a_new_subscription_takes_every_message_unless_another_rule_is_given():
     assert (only.rule.name, only.rule.filter.text) == ("red", "color = 'red'")
 
 
-def test_rules_come_back_as_they_were_given():
+def test_rules_round_trip():
     correlated = RuleValue("both", CorrelationFilter(subject="x", properties={"size": 5, "rush": True}))
     acting = RuleValue("Acting", compile_filter("size > @least", {"@least": 3}), compile_action("SET seen = 'yes'"))
     for rule in (correlated, acting):
@@ -295,7 +295,7 @@ def test_rules_come_back_as_they_were_given():
     assert (found["Acting"].filter.key, found["Acting"].action.text) == (acting.filter.key, "SET seen = 'yes'")
 
 
-def test_a_rule_is_replaced_and_keeps_its_age():
+def test_a_replaced_rule_keeps_its_creation_time():
     first = entities.create_rule(ALL, RED)
     replaced = entities.update_rule(ALL, RuleValue("RED", compile_filter("color = 'dark red'")))
     assert (replaced.rule.name, replaced.rule.filter.text) == ("red", "color = 'dark red'")
@@ -303,12 +303,12 @@ def test_a_rule_is_replaced_and_keeps_its_age():
     assert names_of_rules() == ["$Default", "red"]
 
 
-def test_a_subscription_may_be_left_without_a_rule():
+def test_a_subscription_may_have_no_rules():
     entities.delete_rule(ALL, "$DEFAULT")
     assert names_of_rules() == []
 
 
-def test_rules_that_are_there_and_rules_that_are_not():
+def test_existing_rules_are_not_created_again_and_missing_rules_not_found():
     entities.create_rule(ALL, RED)
     with pytest.raises(EntityExists, match="space/News/Subscriptions/All/Rules/RED"):
         entities.create_rule(ALL, RuleValue("RED"))
@@ -339,7 +339,7 @@ def test_rules_that_are_there_and_rules_that_are_not():
         lambda: entities.delete_rule(ALL, "$Default", actor=VIEWER),
     ],
 )
-def test_changing_needs_the_right_to_manage_and_looking_does_not(change):
+def test_changing_requires_the_right_to_manage_and_reading_does_not(change):
     with pytest.raises(NotAuthorized) as refused:
         change()
     assert refused.value.right == "MANAGE"
@@ -370,7 +370,7 @@ def narrow(monkeypatch):
     return set_to
 
 
-def test_a_topic_has_so_many_subscriptions_and_filters(narrow):
+def test_the_subscriptions_and_filters_of_a_topic_are_limited(narrow):
     narrow(subscriptions_per_topic=2, sql_filters_per_topic=3, correlation_filters_per_topic=1)
     entities.create_subscription(NEWS.subscription("second"))
     with pytest.raises(NotAllowed, match="has 2 subscriptions, the maximum"):
@@ -387,7 +387,7 @@ def test_a_topic_has_so_many_subscriptions_and_filters(narrow):
         entities.update_rule(ALL, RuleValue("c", compile_filter("1=0")))
 
 
-def test_a_namespace_has_so_many_queues_and_topics(narrow):
+def test_the_queues_and_topics_of_a_namespace_are_limited(narrow):
     narrow(entities_per_namespace=2)
     entities.create_queue(ORDERS)
     with pytest.raises(NotAllowed, match="has 2 queues and topics, the maximum"):
@@ -400,7 +400,7 @@ def test_a_namespace_has_so_many_queues_and_topics(narrow):
 # Tiers
 
 
-def test_a_basic_namespace_has_queues_alone():
+def test_a_basic_namespace_has_only_queues():
     namespaces.create_namespace("basic", Family.SERVICE_BUS, tier="Basic")
     queue = EntityAddress("basic", "q")
     assert namespaces.get_namespace("basic").tier is Tier.BASIC
@@ -419,7 +419,7 @@ def test_a_basic_namespace_has_queues_alone():
     assert [q.address.path for q in entities.list_queues("basic")] == ["q"]
 
 
-def test_no_message_lives_longer_than_a_basic_namespace_lets_it():
+def test_a_basic_namespace_limits_the_time_to_live():
     namespaces.create_namespace("basic", Family.SERVICE_BUS, tier=Tier.BASIC)
     queue = entities.create_queue(EntityAddress("basic", "q"))
     assert queue.settings.default_message_time_to_live == timedelta(days=14)
@@ -433,7 +433,7 @@ def test_no_message_lives_longer_than_a_basic_namespace_lets_it():
 @pytest.mark.parametrize(
     ("tier", "default", "largest"), [("basic", 256, 256), ("standard", 256, 256), ("premium", 1024, 102_400)]
 )
-def test_the_tier_says_how_large_a_message_may_be(tier, default, largest):
+def test_the_tier_determines_the_maximum_message_size(tier, default, largest):
     namespaces.create_namespace("other", Family.SERVICE_BUS, tier=tier)
     queue = entities.create_queue(EntityAddress("other", "q"))
     assert queue.settings.max_message_size_in_kilobytes == default
@@ -442,7 +442,7 @@ def test_the_tier_says_how_large_a_message_may_be(tier, default, largest):
         entities.update_queue(queue.address, max_message_size_in_kilobytes=largest + 1)
 
 
-def test_relaxed_limits_lift_the_sizes_of_a_tier_and_not_what_it_lacks(settings):
+def test_relaxed_limits_raise_the_sizes_of_a_tier_but_add_no_features(settings):
     settings.VITRINE_LIMITS = "relaxed"
     entities.create_queue(ORDERS, max_message_size_in_kilobytes=102_400)
     namespaces.create_namespace("basic", Family.SERVICE_BUS, tier="basic")
@@ -450,7 +450,7 @@ def test_relaxed_limits_lift_the_sizes_of_a_tier_and_not_what_it_lacks(settings)
         entities.create_topic(EntityAddress("basic", "t"))
 
 
-def test_the_tier_changes_where_everything_fits():
+def test_the_tier_can_be_changed_if_all_entities_comply():
     with pytest.raises(NotAllowed, match="'space' cannot be basic: 'space/News' does not fit"):
         namespaces.update_namespace("space", tier="basic")
     entities.delete_topic(NEWS)
@@ -468,7 +468,7 @@ def test_the_tier_changes_where_everything_fits():
 
 
 @pytest.mark.parametrize("tier", ["gold", "", None, 3])
-def test_a_tier_that_is_none_is_refused(tier):
+def test_an_unknown_tier_is_refused(tier):
     with pytest.raises(InvalidArgument, match="must be one of basic, standard, premium"):
         namespaces.create_namespace("other", Family.SERVICE_BUS, tier=tier)
 
@@ -493,7 +493,7 @@ def test_a_destination_must_exist_and_keeps_its_spelling(setting):
 
 
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_a_source_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
+def test_an_entity_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
     entities.create_queue(ORDERS)
     for address, to, said in (
         (ORDERS, "ORDERS", "cannot forward to itself"),
@@ -520,7 +520,7 @@ def test_an_entity_with_sessions_cannot_forward_but_can_be_a_destination(setting
         entities.create_subscription(NEWS.subscription("s"), requires_session=True, **named(setting, "plain"))
 
 
-def test_longer_loops_are_allowed():
+def test_longer_forwarding_loops_are_allowed():
     """SB-176."""
     other = EntityAddress("space", "other")
     entities.create_queue(ORDERS)
@@ -528,7 +528,7 @@ def test_longer_loops_are_allowed():
     assert entities.update_queue(ORDERS, forward_to="other").settings.forward_to == "other"
 
 
-def test_auto_delete_on_idle_is_kept_beside_forwarding():
+def test_auto_delete_on_idle_can_be_combined_with_forwarding():
     """SB-193."""
     entities.create_queue(ORDERS)
     made = entities.create_subscription(NEWS.subscription("s"), forward_to="orders", auto_delete_on_idle=5 * MIN)
@@ -542,7 +542,7 @@ def test_auto_delete_on_idle_is_kept_beside_forwarding():
 # What is in effect
 
 
-def test_a_subscriptions_time_to_live_is_lowered_by_its_topics():
+def test_a_subscriptions_time_to_live_is_limited_by_its_topics():
     """SB-022."""
     life = "default_message_time_to_live"
     assert entities.effective(ALL)[life] == (None, "default")
@@ -555,7 +555,7 @@ def test_a_subscriptions_time_to_live_is_lowered_by_its_topics():
     assert entities.effective(ALL)[life] == (MIN, "entity")
 
 
-def test_what_a_tier_gives_says_so():
+def test_settings_of_a_tier_have_the_tier_as_their_source():
     namespaces.create_namespace("basic", Family.SERVICE_BUS, tier="basic")
     queue = EntityAddress("basic", "q")
     entities.create_queue(queue)
@@ -579,7 +579,7 @@ def test_each_kind_shows_its_own_settings():
 
 
 @pytest.mark.parametrize("drops", [False, True])
-def test_a_change_drops_locks_if_the_entity_is_configured_to(drops):
+def test_a_change_drops_locks_if_configured(drops):
     """SB-072, SB-907."""
     entities.create_queue(ORDERS, drops_locks_on_change=drops)
     service_bus.send(ORDERS, [Message(b"x")])
@@ -609,7 +609,7 @@ def at_once(*calls):
         return [future.result(timeout=30) for future in [executor.submit(run, call) for call in calls]]
 
 
-def test_changes_of_a_topic_that_is_being_deleted_end_with_it(namespace):
+def test_concurrent_changes_of_a_topic_being_deleted_do_not_deadlock(namespace):
     """No deadlock, and nothing of it is left: the topic's row is locked before its subscriptions'."""
     topic = EntityAddress(namespace, "t")
     for _ in range(5):
@@ -629,7 +629,7 @@ def test_changes_of_a_topic_that_is_being_deleted_end_with_it(namespace):
         assert entities.list_entities(namespace) == []
 
 
-def test_no_two_subscriptions_pass_the_last_place_together(namespace, narrow):
+def test_the_subscription_limit_holds_for_concurrent_creations(namespace, narrow):
     narrow(subscriptions_per_topic=3)
     topic = EntityAddress(namespace, "t")
     entities.create_topic(topic)

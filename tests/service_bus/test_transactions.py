@@ -50,7 +50,7 @@ def test_sends_and_settlements_are_committed_together(queue):
     assert service_bus.peek(queue.dead_letter)[0].dead_letter_reason == "why" and ledger_agrees(queue)
 
 
-def test_who_waits_is_told_after_the_commit(queue):
+def test_waiting_receivers_are_notified_after_the_commit(queue):
     """Design D8: in the transaction it would wake them for what they cannot see yet, and hold the lock on notifications."""
 
     def mark():
@@ -69,7 +69,7 @@ def test_who_waits_is_told_after_the_commit(queue):
     assert not somebody_waits(queue)
 
 
-def test_the_answers_come_in_the_order_of_the_operations(queue):
+def test_the_results_are_in_the_order_of_the_operations(queue):
     (message,) = received(queue, b"a")
     tx = service_bus.transaction()
     tx.send(queue, [Message(b"b"), Message(b"c")])
@@ -103,7 +103,7 @@ def test_a_rollback_leaves_the_locks_as_they_were(queue):
         tx.commit()
 
 
-def test_a_failed_commit_leaves_the_renewal_of_its_locks_going(queue):
+def test_a_failed_commit_does_not_stop_the_renewal_of_its_locks(queue):
     """SB-163."""
     kept, lost = received(queue, b"a", b"b")
     renewer.hold(kept, for_=timedelta(hours=1))
@@ -155,7 +155,7 @@ def test_a_transaction_has_at_most_two_minutes_and_a_hundred_messages(queue):
         service_bus.transaction().send(queue, [Message(b"x") for _ in range(101)])
 
 
-def test_bad_messages_are_refused_when_they_are_given(queue):
+def test_bad_messages_are_refused_when_they_are_added(queue):
     tx = service_bus.transaction()
     text: Any = "text"
     with pytest.raises(Exception, match="body"):
@@ -166,7 +166,7 @@ def test_bad_messages_are_refused_when_they_are_given(queue):
     assert service_bus.peek(queue) == []
 
 
-def test_by_way_of_an_entity_other_entities_get_messages_with_the_same_commit(make_queue):
+def test_a_via_transaction_sends_to_other_entities_with_the_same_commit(make_queue):
     """SB-166, SB-167."""
     via, other, third = make_queue(), make_queue(), make_queue()
     (message,) = received(via, b"work")
@@ -182,7 +182,7 @@ def test_by_way_of_an_entity_other_entities_get_messages_with_the_same_commit(ma
         tx.send(EntityAddress("elsewhere", "q"), [Message(b"x")])
 
 
-def test_a_send_via_the_topic_of_a_subscription(make_queue, namespace):
+def test_messages_can_be_sent_via_the_topic_of_a_subscription(make_queue, namespace):
     """SB-167: where the work came from a subscription, its topic is the way."""
     topic = EntityAddress(namespace, "topic")
     entities.create_topic(topic)
@@ -202,7 +202,7 @@ def test_a_send_via_the_topic_of_a_subscription(make_queue, namespace):
     assert stuck.body == b"stuck" and service_bus.complete(topic.transfer_dead_letter, [stuck.lock_token]).settled
 
 
-def test_a_send_via_an_entity_that_cannot_be_forwarded(make_queue):
+def test_a_via_transaction_handles_disabled_deleted_and_full_targets(make_queue):
     """SB-166, SB-917: disabled: its transfer dead-letter queue; deleted: refused; full: it waits."""
     via, disabled, deleted, full = make_queue(), make_queue(), make_queue(), make_queue()
     service_bus.send(deleted, [Message(b"known to this process")])
@@ -226,7 +226,7 @@ def test_a_send_via_an_entity_that_cannot_be_forwarded(make_queue):
     assert bodies(service_bus.receive(full, 5)) == ["to full", "second"]
 
 
-def test_under_asyncio(queue):
+def test_a_transaction_can_be_committed_under_asyncio(queue):
     tx = service_bus.transaction()
     tx.send(queue, [Message(b"x")])
 
@@ -263,7 +263,7 @@ def _dead_letter_one(queue):
     return queue.dead_letter
 
 
-def test_a_change_of_the_entity_drops_locks_where_it_is_set_to(make_queue):
+def test_a_change_of_the_entity_drops_locks_if_configured(make_queue):
     """SB-072, SB-907."""
     keeps, drops = make_queue(), make_queue(drops_locks_on_change=True)
     (kept,), (dropped,) = received(keeps, b"a"), received(drops, b"b")
@@ -280,7 +280,7 @@ def test_the_last_dropped_lock_dead_letters(make_queue):
     assert service_bus.receive(queue.dead_letter, 1)[0].dead_letter_reason == "MaxDeliveryCountExceeded"
 
 
-def test_a_disabled_or_deleted_entity_holds_no_valid_lock(make_queue):
+def test_a_disabled_or_deleted_entity_has_no_valid_locks(make_queue):
     """SB-076."""
     disabled, deleted = make_queue(), make_queue()
     (one,), (two,) = received(disabled, b"a"), received(deleted, b"b")
@@ -292,7 +292,7 @@ def test_a_disabled_or_deleted_entity_holds_no_valid_lock(make_queue):
         service_bus.complete(deleted, [two.lock_token])
 
 
-def test_by_way_of_an_entity_a_topic_gets_what_is_scheduled_and_what_is_not(make_queue, namespace, step):
+def test_a_topic_gets_scheduled_and_unscheduled_messages_by_a_via_transaction(make_queue, namespace, step):
     """SB-166, SB-051: the one waits at the topic, the other is published, whatever else goes with it."""
     via, topic = make_queue(), EntityAddress(namespace, "topic")
     entities.create_topic(topic)
@@ -307,7 +307,7 @@ def test_by_way_of_an_entity_a_topic_gets_what_is_scheduled_and_what_is_not(make
 
 
 @pytest.mark.parametrize("way", ["sync", "aio"])
-def test_what_a_transaction_leads_to_is_forwarded_after_its_commit(make_queue, way):
+def test_messages_of_a_transaction_are_forwarded_after_its_commit(make_queue, way):
     """SB-170: while it holds counters it waits for nobody who forwards, and he may wait for them."""
     target = make_queue()
     source = make_queue(forward_to=target.path, forward_dead_lettered_messages_to=target.path)

@@ -94,7 +94,7 @@ def alone(monkeypatch):
     monkeypatch.setattr(wake_ups.WakeUps, "_start", lambda self: None)
 
 
-def test_several_receivers_get_their_messages_by_one_statement(queue, statements):
+def test_one_statement_serves_several_receivers(queue, statements):
     calls = [
         Call(service_bus.receive, queue, 2, max_wait_seconds=LONG, actor=Actor("key", "Root", Right.ALL, name)) for name in "abc"
     ]
@@ -121,7 +121,7 @@ def test_several_receivers_get_their_messages_by_one_statement(queue, statements
     assert ledger_agrees(queue)
 
 
-def test_receivers_that_delete_are_served_in_turns(queue, statements):
+def test_receive_and_delete_calls_are_served_in_turns(queue, statements):
     calls = [
         Call(service_bus.receive_and_delete, queue, 2, max_wait_seconds=LONG, actor=Actor("key", "Root", Right.ALL, name))
         for name in "ab"
@@ -137,13 +137,13 @@ def test_receivers_that_delete_are_served_in_turns(queue, statements):
     assert ledger_agrees(queue)
 
 
-def test_a_commit_of_this_process_wakes_without_a_notification(queue, alone):
+def test_a_commit_of_this_process_wakes_receivers_without_a_notification(queue, alone):
     (call,) = begin(1, service_bus.receive, queue)
     service_bus.send(queue, [Message(b"a")])
     assert [message.body for message in call.ended()] == [b"a"]
 
 
-async def test_a_commit_of_a_thread_wakes_a_loop_without_a_notification(queue, alone):
+async def test_a_commit_of_a_thread_wakes_receivers_of_a_loop_without_a_notification(queue, alone):
     task = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=LONG))
     while not waiting(queue):
         await asyncio.sleep(0.01)
@@ -153,7 +153,7 @@ async def test_a_commit_of_a_thread_wakes_a_loop_without_a_notification(queue, a
 
 
 @pytest.mark.parametrize("settle", ["abandon", "release"])
-def test_a_message_that_becomes_available_again_wakes(queue, alone, settle):
+def test_a_message_that_becomes_available_again_wakes_a_receiver(queue, alone, settle):
     service_bus.send(queue, [Message(b"a")])
     (held,) = service_bus.receive(queue)
     (call,) = begin(1, service_bus.receive, queue)
@@ -186,7 +186,7 @@ def test_a_copy_of_a_topic_wakes_the_receiver_of_its_subscription(namespace, alo
     assert [message.body for message in call.ended()] == [b"a"]
 
 
-def test_what_was_sent_without_a_notification_is_found_within_a_second(queue, unnoticed):
+def test_a_message_sent_without_a_notification_is_found_within_a_second(queue, unnoticed):
     """As by a process that was killed between its commit and its notification."""
     (call,) = begin(1, service_bus.receive, queue)
     time.sleep(0.3)  # the checks of the beginning are over
@@ -194,7 +194,7 @@ def test_what_was_sent_without_a_notification_is_found_within_a_second(queue, un
     assert [message.body for message in call.ended()] == [b"a"]
 
 
-def test_a_message_that_becomes_due_and_a_lock_that_ends_are_found(queue, step):
+def test_due_messages_and_ended_locks_are_found_while_waiting(queue, step):
     service_bus.send(queue, [Message(b"locked")])
     service_bus.receive(queue)
     (call,) = begin(1, service_bus.receive, queue)
@@ -202,7 +202,7 @@ def test_a_message_that_becomes_due_and_a_lock_that_ends_are_found(queue, step):
     assert [message.body for message in call.ended()] == [b"locked"]
 
 
-def test_many_idle_receivers_make_a_few_statements(queue, make_queue, statements):
+def test_many_idle_receivers_run_few_statements(queue, make_queue, statements):
     async def wait():
         other = make_queue()
         tasks = [
@@ -259,7 +259,7 @@ def test_receivers_of_a_queue_that_now_has_sessions_are_refused(queue, unnoticed
     assert {type(call.ended()) for call in calls} <= {NotAllowed, EntityNotFound}
 
 
-def test_receivers_of_a_queue_that_is_created_anew_get_its_messages(queue, unnoticed):
+def test_receivers_of_a_recreated_queue_get_its_messages(queue, unnoticed):
     calls = begin(3, service_bus.receive, queue)
     entities_anew(queue)
     service_bus.send(queue, [Message(b"new")] * 3)
@@ -273,7 +273,7 @@ def entities_anew(address, **settings):
     entities.create_queue(address, **settings)
 
 
-def test_each_session_goes_to_one_of_those_who_wait_for_the_next(make_queue):
+def test_each_session_goes_to_one_waiting_receiver(make_queue):
     """SB-113."""
     queue = make_queue(requires_session=True)
     calls = begin(3, service_bus.accept_session, queue, max_wait_seconds=4)
@@ -286,7 +286,7 @@ def test_each_session_goes_to_one_of_those_who_wait_for_the_next(make_queue):
         assert [m.session_id for m in service_bus.receive_from_session(session)] == [session.session_id]
 
 
-def test_a_session_that_is_closed_goes_to_one_who_waits_for_it(make_queue):
+def test_a_closed_session_goes_to_one_waiting_receiver(make_queue):
     queue = make_queue(requires_session=True)
     held = service_bus.accept_session(queue, "s")
     calls = begin(2, service_bus.accept_session, queue, "s", max_wait_seconds=3)
@@ -295,7 +295,7 @@ def test_a_session_that_is_closed_goes_to_one_who_waits_for_it(make_queue):
     assert sorted(type(each).__name__ for each in ended) == ["Session", SessionCannotBeLocked.__name__]
 
 
-def test_a_message_of_a_held_session_wakes_its_receiver(make_queue, alone):
+def test_a_message_of_a_locked_session_wakes_its_receiver(make_queue, alone):
     queue = make_queue(requires_session=True)
     session = service_bus.accept_session(queue, "s")
     (call,) = begin(1, service_bus.receive_from_session, session, address=queue)
@@ -303,7 +303,7 @@ def test_a_message_of_a_held_session_wakes_its_receiver(make_queue, alone):
     assert [message.body for message in call.ended()] == [b"own"]
 
 
-def test_a_receiver_that_waits_learns_that_its_session_is_lost(make_queue, step):
+def test_a_waiting_receiver_is_notified_that_its_session_is_lost(make_queue, step):
     """SB-117."""
     queue = make_queue(requires_session=True)
     session = service_bus.accept_session(queue, "s")
@@ -312,7 +312,7 @@ def test_a_receiver_that_waits_learns_that_its_session_is_lost(make_queue, step)
     assert isinstance(call.ended(), SessionLockLost)
 
 
-async def test_receivers_that_come_and_go_leave_nothing_locked_for_nobody(queue):
+async def test_cancelled_receivers_leave_no_message_locked(queue):
     """With others that stay, which run the rounds, and get what those that went would have got, or what is released (SB-926)."""
     staying = [asyncio.create_task(_receive_forever(queue, got := [])) for _ in range(2)]
     calls = (service_bus.receive.aio(queue, 2, max_wait_seconds=LONG) for _ in range(40))
@@ -334,7 +334,7 @@ async def _receive_forever(queue, got):
         got += found
 
 
-async def test_a_message_deleted_for_a_receiver_that_had_gone_goes_to_another(queue, monkeypatch):
+async def test_a_message_deleted_for_a_cancelled_receiver_goes_to_another(queue, monkeypatch):
     gone = asyncio.create_task(service_bus.receive_and_delete.aio(queue, max_wait_seconds=LONG))
     while not waiting(queue):
         await asyncio.sleep(0.01)
@@ -359,7 +359,7 @@ async def test_a_message_deleted_for_a_receiver_that_had_gone_goes_to_another(qu
     await aio.close()
 
 
-def test_a_thread_that_is_interrupted_releases_what_it_was_given(queue, monkeypatch):
+def test_an_interrupted_thread_releases_its_messages(queue, monkeypatch):
     """As by KeyboardInterrupt between the delivery and the return of its call."""
     interrupted = threading.Event()
 
@@ -392,7 +392,7 @@ def test_a_thread_that_is_interrupted_releases_what_it_was_given(queue, monkeypa
     assert {held.body, released.body} == {b"a", b"b"} and released.delivery_count == 0
 
 
-def test_calls_go_on_after_the_processs_connections_were_closed(queue):
+def test_calls_continue_after_the_connections_of_the_process_were_closed(queue):
     (call,) = begin(1, service_bus.receive, queue)
     connections.close_all()
     time.sleep(0.1)
@@ -402,7 +402,7 @@ def test_calls_go_on_after_the_processs_connections_were_closed(queue):
     assert [message.body for message in call.ended()] == [b"a"]
 
 
-def test_a_forked_child_waits_by_itself(queue):
+def test_a_forked_child_waits_independently_of_its_parent(queue):
     (call,) = begin(1, service_bus.receive, queue)
     pid = os.fork()
     if pid == 0:
@@ -416,7 +416,7 @@ def test_a_forked_child_waits_by_itself(queue):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
 
 
-def test_a_receive_of_the_callers_transaction_sees_what_it_has_sent(queue):
+def test_a_receive_in_the_callers_transaction_sees_its_own_sends(queue):
     from django.db import transaction
 
     with transaction.atomic(), connections.callers_transaction():

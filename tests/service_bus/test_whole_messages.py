@@ -153,7 +153,7 @@ def a_queue():
 @many
 @given(encoded=st.lists(amqp_values.messages(), min_size=1, max_size=6))
 @example(encoded=[PLAIN_BUT_FOR_ITS_IDS])
-def test_a_message_comes_back_byte_for_byte(broker_database, operation, encoded):
+def test_a_message_is_returned_byte_for_byte(broker_database, operation, encoded):
     queue = a_queue()
     found = operation(queue, [read_message(one) for one in encoded])
     assert [encode_message(message) for message in found] == encoded
@@ -168,7 +168,7 @@ SCHEDULED = AmqpSections(message_annotations={"x-opt-scheduled-enqueue-time": LA
 
 @many
 @given(encoded=amqp_values.messages(st.just(SCHEDULED)))
-def test_a_scheduled_message_comes_back_byte_for_byte(broker_database, encoded):
+def test_a_scheduled_message_is_returned_byte_for_byte(broker_database, encoded):
     """Its annotation says when (SB-045); it is activated at that time, and published then if it waits in a topic (SB-051)."""
     queue = a_queue()
     topic = EntityAddress(queue.namespace, "topic")
@@ -188,7 +188,7 @@ def test_a_scheduled_message_comes_back_byte_for_byte(broker_database, encoded):
 @many
 @given(encoded=amqp_values.messages(), change=st.dictionaries(st.sampled_from(["a", "added"]), amqp_values.SIMPLE.map(decode)))
 @pytest.mark.parametrize("how", ["abandon", "defer", "dead_letter", "resubmit"])
-def test_changed_properties_are_encoded_anew_and_all_else_stays(broker_database, how, encoded, change):
+def test_changed_properties_are_encoded_again_and_all_other_bytes_stay(broker_database, how, encoded, change):
     queue, before = a_queue(), sections(read_message(encoded))
     (message,) = directly(queue, [read_message(encoded)])
     if how == "abandon":
@@ -227,7 +227,7 @@ def assert_changed(before, after, change):
 
 @many
 @given(encoded=amqp_values.messages())
-def test_an_action_changes_what_it_names(broker_database, encoded):
+def test_an_action_changes_only_the_properties_it_names(broker_database, encoded):
     """SB-215, SB-260: subject and one property; a type is kept where it fits (SB-261). The other copy is the message as sent."""
     topic = EntityAddress(a_queue().namespace, "topic")
     entities.create_topic(topic)
@@ -277,7 +277,7 @@ def test_filters_see_ids_as_text_and_typed_numbers_as_numbers(queue):
     assert (found.message_id, found.correlation_id) == (UUID(int=5), 7)
 
 
-def test_what_python_gives_beside_the_message_comes_back(queue):
+def test_amqp_sections_set_from_python_are_returned(queue):
     amqp = AmqpSections(
         durable=True, priority=4, user_id=b"me", content_encoding="gzip", creation_time=datetime(2026, 1, 1, tzinfo=UTC),
         absolute_expiry_time=datetime(2030, 1, 1, tzinfo=UTC), group_sequence=3, delivery_annotations={"d": 1},
@@ -297,7 +297,7 @@ def column(queue):
     return [row[0] for row in connections.current().execute(query, [entity_id(queue)])]
 
 
-def test_what_the_values_say_is_not_stored_twice(queue):
+def test_sections_that_the_values_represent_exactly_are_not_stored_twice(queue):
     """A plain message has NULL in `encoded`, whoever sent it; of another, only the sections that need it are kept."""
     plain = Message(
         b"x" * 300, message_id="m", subject="s", content_type="text/plain", partition_key="p", time_to_live=HOUR,
@@ -323,7 +323,7 @@ def test_a_message_without_an_id_is_given_one(queue):
     assert [decode(item) for item in items] == [found.message_id, b"u"]
 
 
-def test_the_time_to_live_of_the_entity_counts(make_queue):
+def test_the_time_to_live_of_the_entity_applies(make_queue):
     """SB-021: the header says the time that the message really has, and keeps its other fields."""
     queue = make_queue(default_message_time_to_live=HOUR)
     header = bytes.fromhex("005370c00903" + "4150097000ffffff")
@@ -333,7 +333,7 @@ def test_the_time_to_live_of_the_entity_counts(make_queue):
     assert items == [True, 9, 3_600_000]
 
 
-def test_a_long_life_is_told_by_two_instants(queue):
+def test_a_long_time_to_live_is_sent_as_two_instants(queue):
     """A client whose time-to-live does not fit into the header gives its creation and its end."""
     begin, end = now(queue), now(queue) + timedelta(days=400)
     begin, end = (at.replace(microsecond=0) for at in (begin, end))
@@ -367,7 +367,7 @@ def test_a_new_body_of_a_resubmitted_message_is_data(queue):
         (Message(b"text", body_kind=BodyKind.VALUE), "body: is no valid AMQP: no section begins at byte 0"),
     ],
 )
-def test_sections_that_are_no_valid_amqp_are_refused_and_nothing_is_stored(queue, bad, name):
+def test_invalid_amqp_sections_are_refused_and_nothing_is_stored(queue, bad, name):
     with pytest.raises(InvalidArgument, match=name):
         service_bus.send(queue, [Message(b"good"), bad])
     assert service_bus.peek(queue) == []

@@ -164,7 +164,7 @@ def test_bad_broker_properties_are_named(text, name):
     assert caught.value.name == name
 
 
-def test_answer_of_a_peek_lock():
+def test_broker_properties_of_a_peek_lock_response_are_complete():
     message = locked(
         delivery_count=2,
         time_to_live=timedelta(seconds=90),
@@ -196,7 +196,7 @@ def test_answer_of_a_peek_lock():
         (timedelta(seconds=1.5), None, 1.5),  # in a dead-letter queue nothing expires (SB-035)
     ],
 )
-def test_time_to_live_of_an_answer_is_the_effective_one(own, expires_at, shown):
+def test_time_to_live_of_a_response_is_the_effective_time_to_live(own, expires_at, shown):
     assert broker_properties.write(stored(time_to_live=own, expires_at=expires_at))["TimeToLive"] == shown
 
 
@@ -280,13 +280,13 @@ def test_bad_custom_header_is_named(headers, name):
     assert caught.value.name == name
 
 
-def test_standard_headers_are_no_properties():
+def test_standard_headers_are_not_properties():
     standard = ["host", "Content-Type", "authorization", "brokerproperties", "user-agent", "x-forwarded-for", "sec-fetch-mode"]
     standard += ["x-ms-retrypolicy", "vitrine-holder", "accept", "connection", "transfer-encoding"]
     assert custom_headers.read([(name, "x") for name in standard] + [("priority", "1")]) == {"priority": 1}
 
 
-def test_names_that_are_no_header_names_travel_in_one_json_header():
+def test_names_that_are_not_header_names_are_sent_in_one_json_header():
     properties = {"größe": 5, "with space": "x", "Date": True, "a": 1, "A": 2}
     headers = custom_headers.write(properties)
     assert headers == [("a", "1"), ("Vitrine-Properties", '{"gr\\u00f6\\u00dfe":5,"with space":"x","Date":true,"A":2}')]
@@ -301,7 +301,7 @@ def test_names_that_are_no_header_names_travel_in_one_json_header():
     + ["Surrogate-Control", "Permissions-Policy", "HX-Redirect", "Location", "Connection", "Content-Length", "X-XSS-Protection"]
     + ["Transfer-Encoding", "Timing-Allow-Origin", "Proxy-Authenticate", "Vitrine-Tracking-Id", "BrokerProperties"],
 )
-def test_a_sender_sets_no_header_that_others_act_on(name):
+def test_a_sender_cannot_set_headers_with_a_standard_meaning(name):
     """Regression: any property became a header of the answer. It is not lost: it comes in the JSON header."""
     for spelled in (name, name.lower(), name.upper()):
         [(header, text)] = custom_headers.write({spelled: 1})
@@ -314,12 +314,12 @@ def test_a_sender_sets_no_header_that_others_act_on(name):
     ["priority", "colour", "quoted-number", "DeadLetterReason", "x-retry-count", "rbs2-msg-id", "Diagnostic-Id", "traceparent"]
     + ["status", "MT-Activity-Id", "content_kind", "setting", "x-priority", "reporter", "edges"],
 )
-def test_a_sender_names_headers_that_nobody_else_acts_on(name):
+def test_a_sender_can_set_headers_without_a_standard_meaning(name):
     assert custom_headers.write({name: 1}) == [(name, "1")]
     assert custom_headers.read([(name, "1")]) == {name: 1}
 
 
-def test_a_control_header_of_an_answer_is_a_property_in_a_request():
+def test_a_control_header_of_a_response_is_a_property_in_a_request():
     assert custom_headers.read([("x-accel-buffering", '"no"'), ("refresh", "5")]) == {"x-accel-buffering": "no", "refresh": 5}
 
 
@@ -423,7 +423,7 @@ def test_bad_batch_is_named_by_json_path(body, name):
     assert caught.value.name == name
 
 
-def test_byte_order_mark_is_no_error():
+def test_byte_order_mark_is_accepted():
     assert batch.read(b'\xef\xbb\xbf[{"Body":"x"}]') == [Message(b"x")]
 
 
@@ -437,7 +437,7 @@ def test_byte_order_mark_is_no_error():
         ("", False),
     ],
 )
-def test_content_type_makes_a_batch(content_type, expected):
+def test_content_type_determines_a_batch(content_type, expected):
     assert batch.is_batch(content_type) == expected
 
 
@@ -514,6 +514,6 @@ def test_a_message_sent_by_amqp_can_be_received_by_http(encoded):
         (BodyKind.SEQUENCE, [[]], bytes.fromhex("00537645")),
     ],
 )
-def test_the_content_of_a_body(kind, value, content):
+def test_a_body_is_sent_as_its_content(kind, value, content):
     body = service_bus.encode_body(kind, value)
     assert answers.with_message(200, stored(body=body, body_kind=kind), headers=[]).body == content

@@ -83,7 +83,7 @@ def test_url_names_an_operation_and_an_address(path, kind, address):
         "/servicebus/demo/q%2Fmessages",
     ],
 )
-def test_url_that_names_nothing(path):
+def test_url_without_an_entity_is_not_found(path):
     with pytest.raises(UnknownResource, match="servicebus"):
         addresses.parse(path)
 
@@ -94,7 +94,7 @@ def test_url_that_names_nothing(path):
     + ["/servicebus/demo/a%2f/b/messages", "/servicebus/demo/a/../b/messages", "/servicebus/demo/a%2F%2e%2E%2Fb/messages"]
     + ["/servicebus/../demo/q/messages", "/servicebus/demo/./messages", "/servicebus/a%2Fb/q/messages"],
 )
-def test_malformed_url(path):
+def test_malformed_url_is_refused(path):
     with pytest.raises(InvalidArgument):
         addresses.parse(path)
 
@@ -104,7 +104,7 @@ def test_malformed_url(path):
     [("/servicebus/demo/a%2Fb/messages/head", "/prefix"), ("/prefix/servicebus/demo/a%2Fb/messages/head", "/prefix")]
     + [("/p%72efix/%73ervicebus/demo/a%2Fb/messages/head", "/prefix/")],
 )
-def test_prefix_of_the_site_is_kept_whether_or_not_a_proxy_strips_it(raw_path, root_path):
+def test_prefix_of_the_site_is_kept_with_and_without_a_stripping_proxy(raw_path, root_path):
     target = addresses.parse(raw_path, root_path)
     assert target.path == "/prefix/servicebus/demo/a/b/messages/head"
     assert target.lock_path(7, UUID(LOCK)) == f"/prefix/servicebus/demo/a%2Fb/messages/7/{LOCK}"
@@ -148,7 +148,7 @@ def test_the_scope_names_the_address_whatever_the_path(below, root_path):
     assert not {"", ".", ".."} & set(segments)
 
 
-def test_lock_of_a_subscription_keeps_the_casing_it_was_asked_with():
+def test_lock_url_of_a_subscription_keeps_the_casing_of_the_request():
     target = addresses.parse("/servicebus/demo/Orders/subscriptions/EU/Messages/Head")
     assert target.lock_path(7, UUID(LOCK)) == f"/servicebus/demo/Orders/subscriptions/EU/Messages/7/{LOCK}"
     assert (target.address.topic, target.address.name) == (EntityAddress("demo", "Orders"), "EU")
@@ -209,13 +209,13 @@ async def test_declared_length_is_refused_before_the_body_is_asked_for(expect, u
 
 
 @pytest.mark.asyncio
-async def test_client_that_hangs_up_while_sending_is_gone():
+async def test_client_that_disconnects_while_sending_raises_client_gone():
     with pytest.raises(ClientGone):
         await Client(b"abc", hangs_up=True).request().body()
 
 
 @pytest.mark.asyncio
-async def test_work_ends_when_its_client_goes():
+async def test_work_ends_when_its_client_disconnects():
     client, cancelled = Client(), asyncio.Event()
 
     async def work():
@@ -235,7 +235,7 @@ async def test_work_ends_when_its_client_goes():
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_deleted_for_a_client_that_left_before_its_turn(monkeypatch):
+async def test_no_message_is_deleted_for_a_client_that_disconnected_while_waiting(monkeypatch):
     """Regression: requests that waited for the server were served, though their clients had given up long before."""
     client, calls = Client(), []
     client.left.set()
@@ -247,7 +247,7 @@ async def test_nothing_is_deleted_for_a_client_that_left_before_its_turn(monkeyp
 
 
 @pytest.mark.asyncio
-async def test_result_of_work_is_given_to_a_client_that_stays():
+async def test_result_of_work_is_returned_to_a_connected_client():
     request = Client().request()
     assert await request.while_connected(asyncio.sleep(0, "done")) == "done"
     assert not request.client_is_gone
@@ -256,7 +256,7 @@ async def test_result_of_work_is_given_to_a_client_that_stays():
 
 @pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.asyncio
-async def test_answer_is_undone_if_its_client_left_while_it_was_written(leaves):
+async def test_response_is_undone_if_its_client_disconnected_while_it_was_written(leaves):
     client, undone, written = Client(), [], []
     request = client.request()
 
@@ -298,12 +298,12 @@ async def test_a_client_that_leaves_with_the_whole_answer_has_it(body):
 
 
 @pytest.mark.parametrize(("query", "seconds"), [(b"", 60), (b"timeout=0", 0), (b"timeout=2.5&x=1", 2.5), (b"timeout=3600", 3600)])
-def test_timeout(query, seconds):
+def test_timeout_is_parsed(query, seconds):
     assert Client().request(query).timeout_seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["-1", "3601", "abc", "", "nan", "inf", "1e9"])
-def test_timeout_out_of_range_is_named(text):
+def test_timeout_out_of_range_is_refused(text):
     with pytest.raises(InvalidArgument, match="timeout.*0 to 3600"):
         _ = Client().request(f"timeout={text}".encode()).timeout_seconds
 
@@ -339,7 +339,7 @@ def concrete_refusals() -> list[BrokerError]:
     ]
 
 
-def test_every_refusal_there_is_has_its_row():
+def test_every_error_has_a_row_in_the_table():
     def subclasses(cls):
         return {cls} | {deeper for direct in cls.__subclasses__() for deeper in subclasses(direct)}
 
@@ -358,7 +358,7 @@ def test_every_refusal_there_is_has_its_row():
 
 
 @pytest.mark.parametrize("exc", concrete_refusals(), ids=lambda exc: type(exc).__name__)
-def test_refusal_is_an_error_document(exc):
+def test_error_response_is_an_error_document(exc):
     answer = answers.error_answer(exc, "/servicebus/demo/q/messages")
     document, headers = ElementTree.fromstring(answer.body), dict(answer.headers)
     assert document.tag == "Error" and document.findtext("Code") == str(answer.status) == str(wire_error(exc).status)
@@ -375,5 +375,5 @@ def test_refusal_is_an_error_document(exc):
     assert ("allow" in headers) == (answer.status == 405)
 
 
-def test_unknown_mistake_is_internal():
+def test_unexpected_exception_is_an_internal_error():
     assert wire_error(KeyError("x")) == wire_errors.INTERNAL

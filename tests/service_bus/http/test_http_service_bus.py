@@ -54,7 +54,7 @@ def refused(response: httpx.Response, status: int, sub_code: int) -> str:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", EVERY_BYTE, EVERY_BYTE * 1023], ids=["empty", "1 byte", "every byte", "255 KB"])
-def test_body_comes_back_byte_for_byte(queue, body):
+def test_body_is_returned_byte_for_byte(queue, body):
     assert (queue.send(body).status_code, queue.send(body).status_code) == (201, 201)
     locked, taken = queue.lock(), queue.take()
     assert (locked.status_code, locked.content) == (201, body)
@@ -75,7 +75,7 @@ def test_body_over_the_limit_of_http_is_refused_while_it_streams(queue, chunked)
     assert queue.stored() == []
 
 
-def test_properties_of_every_kind_come_back(queue):
+def test_properties_of_every_kind_are_returned(queue):
     sent = {
         "MessageId": "m-1",
         "CorrelationId": "c",
@@ -123,14 +123,14 @@ def test_properties_of_every_kind_come_back(queue):
     assert {name: response.headers[name] for name in custom} == custom | {"bare": '"High"'}
 
 
-def test_property_whose_name_is_no_header_name_is_not_lost(queue):
+def test_property_whose_name_is_not_a_header_name_is_not_lost(queue):
     service_bus.send(queue.address, [Message(b"x", properties={"Größe": 5, "Date": "x"})])
     assert json.loads(queue.take().headers["vitrine-properties"]) == {"Größe": 5, "Date": "x"}
     assert queue.send(b"x", **{"Vitrine-Properties": '{"Gr\\u00f6\\u00dfe":5,"Case":"Kept"}'}).is_success
     assert queue.stored()[0].properties == {"Größe": 5, "Case": "Kept"}
 
 
-def test_message_from_python_and_message_from_http_are_alike(queue):
+def test_message_sent_by_python_equals_message_sent_by_http(queue):
     service_bus.send(
         queue.address, [Message(b"x", subject="s", properties={"when": datetime(1994, 11, 6, 8, 49, 37, tzinfo=UTC)})]
     )
@@ -174,12 +174,12 @@ def test_batch_with_one_bad_message_stores_nothing(queue, item, status, says):
     assert queue.stored() == []
 
 
-def test_batch_with_a_charset_is_not_taken_for_one_message(queue):
+def test_batch_with_a_charset_is_refused_instead_of_sent_as_one_message(queue):
     refused(batch(queue, [{"Body": ""}], "application/vnd.microsoft.servicebus.json; charset=utf-8"), 400, 40000)
     assert queue.stored() == []
 
 
-def test_one_bad_sender_in_a_crowd_harms_nobody(queue):
+def test_bad_message_among_concurrent_sends_does_not_affect_the_others(queue):
     bodies = [b"good"] * 15 + [b"x" * (256 * KILOBYTE + 1)]
     with ThreadPoolExecutor(16) as pool:
         statuses = list(pool.map(lambda body: queue.send(body).status_code, bodies))
@@ -190,7 +190,7 @@ def test_one_bad_sender_in_a_crowd_harms_nobody(queue):
 # Scheduling, dead letters, paths
 
 
-def test_scheduled_message_comes_when_it_is_due(queue):
+def test_scheduled_message_is_available_when_it_is_due(queue):
     namespaces.pause_clock(queue.address.namespace)
     due = namespaces.get_clock(queue.address.namespace).now + timedelta(minutes=5)
     assert queue.send(b"later", BrokerProperties=json.dumps({"ScheduledEnqueueTimeUtc": due.isoformat()})).status_code == 201
@@ -218,7 +218,7 @@ def test_dead_letters_are_received_and_settled_with_their_reason(make_queue):
 
 
 @pytest.mark.parametrize("path", ["a/b/orders", "messages", "head", "a/messages/b", "with.dots-and_more"])
-def test_paths_with_slashes_and_the_words_of_the_api(make_queue, path):
+def test_paths_may_contain_slashes_and_words_of_the_api(make_queue, path):
     queue = make_queue(path)
     assert queue.send().status_code == 201
     locked = queue.lock()
@@ -226,7 +226,7 @@ def test_paths_with_slashes_and_the_words_of_the_api(make_queue, path):
     assert queue.request("DELETE", locked.headers["location"]).status_code == 200
 
 
-def test_location_names_the_host_as_the_client_did(queue):
+def test_location_has_the_host_of_the_request(queue):
     queue.send()
     port = httpx.URL(queue.site).port
     token = queue.token(f"http://some.name/servicebus/{queue.address}")
@@ -238,7 +238,7 @@ def test_location_names_the_host_as_the_client_did(queue):
 
 
 @pytest.mark.parametrize("message_id", ["1", "my-id", "my%2Fid"])
-def test_lock_is_found_by_its_token_whatever_id_stands_before_it(queue, message_id):
+def test_lock_is_found_by_its_token_with_any_message_id(queue, message_id):
     queue.send(b"x", BrokerProperties='{"MessageId":"my-id"}')
     token = broker_properties(queue.lock())["LockToken"]
     assert queue.request("DELETE", f"/messages/{message_id}/{token}").status_code == 200
@@ -248,7 +248,7 @@ def test_lock_is_found_by_its_token_whatever_id_stands_before_it(queue, message_
 # Locks
 
 
-def test_complete_removes_and_a_second_one_is_told_the_lock_is_gone(queue):
+def test_second_complete_is_refused_as_lock_lost(queue):
     queue.send()
     location = queue.lock().headers["location"]
     assert queue.request("DELETE", location).status_code == 200
@@ -264,7 +264,7 @@ def test_unlock_counts_as_a_failed_delivery(queue):
     assert (again.status_code, broker_properties(again)["DeliveryCount"]) == (201, 2)
 
 
-def test_lock_that_ends_while_the_client_works(queue):
+def test_lock_that_ends_while_the_client_works_is_lost(queue):
     namespaces.pause_clock(queue.address.namespace)
     queue.send()
     location = queue.lock().headers["location"]
@@ -276,7 +276,7 @@ def test_lock_that_ends_while_the_client_works(queue):
     assert queue.request("DELETE", again.headers["location"]).status_code == 200
 
 
-def test_renewed_lock_lasts(queue):
+def test_renewed_lock_lasts_longer(queue):
     namespaces.pause_clock(queue.address.namespace)
     queue.send()
     locked = queue.lock()
@@ -289,7 +289,7 @@ def test_renewed_lock_lasts(queue):
     assert queue.request("DELETE", locked.headers["location"]).status_code == 200
 
 
-def test_foreign_and_malformed_lock_tokens(make_queue):
+def test_foreign_and_malformed_lock_tokens_are_refused(make_queue):
     mine, other = make_queue(namespace="locks-a"), make_queue("other", namespace="locks-a")
     mine.send()
     token = broker_properties(mine.lock())["LockToken"]
@@ -302,7 +302,7 @@ def test_foreign_and_malformed_lock_tokens(make_queue):
 # Receiving
 
 
-def test_receivers_at_once_get_different_messages(queue):
+def test_concurrent_receivers_get_different_messages(queue):
     service_bus.send(queue.address, [Message(bytes([n])) for n in range(60)])
     with ThreadPoolExecutor(8) as pool:
         responses = list(pool.map(lambda _: queue.lock(), range(60)))
@@ -314,7 +314,7 @@ def test_receivers_at_once_get_different_messages(queue):
     assert queue.stored() == []
 
 
-def test_empty_queue_answers_204_at_once_or_after_the_timeout(queue):
+def test_empty_queue_returns_204_immediately_or_after_the_timeout(queue):
     began = time.monotonic()
     assert queue.lock(0).status_code == 204
     assert time.monotonic() - began < 1
@@ -324,7 +324,7 @@ def test_empty_queue_answers_204_at_once_or_after_the_timeout(queue):
 
 
 @pytest.mark.parametrize("method", ["lock", "take"])
-def test_waiting_receive_wakes_when_a_message_comes(queue, method):
+def test_waiting_receive_is_woken_by_a_message(queue, method):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(getattr(queue, method), 30)
         eventually(lambda: somebody_waits(queue.address))
@@ -335,7 +335,7 @@ def test_waiting_receive_wakes_when_a_message_comes(queue, method):
     assert time.monotonic() - began < 1.5
 
 
-def test_many_waiting_receivers_share_what_comes(queue):
+def test_many_waiting_receivers_share_the_messages(queue):
     with ThreadPoolExecutor(10) as pool:
         waiting = [pool.submit(queue.take, 2) for _ in range(10)]
         eventually(lambda: somebody_waits(queue.address))
@@ -359,7 +359,7 @@ def raw_receive(queue, timeout: int) -> socket.socket:
     return connection
 
 
-def test_message_does_not_go_to_a_receiver_that_hung_up(queue):
+def test_message_is_not_delivered_to_a_disconnected_receiver(queue):
     connection = raw_receive(queue, 60)
     eventually(lambda: somebody_waits(queue.address))
     connection.close()
@@ -368,7 +368,7 @@ def test_message_does_not_go_to_a_receiver_that_hung_up(queue):
     assert (response.status_code, broker_properties(response)["DeliveryCount"]) == (201, 1)
 
 
-def test_client_that_hangs_up_at_the_wrong_moment_leaves_nothing_locked(queue):
+def test_client_that_disconnects_at_any_moment_leaves_no_message_locked(queue):
     """Send and hang up at the same time, often: whoever comes next gets the message, and no delivery was counted."""
     for _ in range(20):
         connection = raw_receive(queue, 60)
@@ -383,7 +383,7 @@ def test_client_that_hangs_up_at_the_wrong_moment_leaves_nothing_locked(queue):
 
 
 @pytest.mark.parametrize("timeout", ["-1", "soon", "1e9"])
-def test_timeout_out_of_range(queue, timeout):
+def test_timeout_out_of_range_is_refused(queue, timeout):
     assert "timeout" in refused(queue.lock(timeout), 400, 40000)
 
 
@@ -391,19 +391,19 @@ def test_timeout_out_of_range(queue, timeout):
 
 
 @pytest.mark.parametrize("recipe", [python_recipe, javascript_recipe])
-def test_tokens_made_by_the_common_recipes(queue, recipe):
+def test_tokens_created_by_the_common_recipes_are_accepted(queue, recipe):
     token = recipe(queue.url, queue.policy, queue.key, int(time.time()) + 60)
     assert CLIENT.post(f"{queue.url}/messages", headers={"authorization": token}).status_code == 201
 
 
-def test_no_token_and_other_schemes(queue):
+def test_missing_tokens_and_other_schemes_are_refused(queue):
     assert "no token" in refused(CLIENT.post(f"{queue.url}/messages"), 401, 40100)
     response = CLIENT.post(f"{queue.url}/messages", headers={"authorization": "Bearer abc"})
     assert "Bearer" in refused(response, 401, 40100)
     assert response.headers["www-authenticate"] == "SharedAccessSignature"
 
 
-def test_wrong_expired_and_foreign_tokens(make_queue):
+def test_wrong_expired_and_foreign_tokens_are_refused(make_queue):
     queue, other = make_queue(), make_queue("orders2")
     for token, sub_code, says in [
         (queue.token(key="wrong"), 40103, "signature"),
@@ -447,7 +447,7 @@ def as_written(queue, path: str, token: str) -> int:
         ("/%73ervicebus/{namespace}/H-Plain/messages", 201),
     ],
 )
-def test_token_for_one_queue_opens_no_other_however_the_address_is_written(make_queue, path, status):
+def test_token_for_a_queue_is_refused_for_others_in_any_spelling_of_the_address(make_queue, path, status):
     """Regression: an encoded mount let a token for one queue send to, and receive from, any other of its namespace."""
     plain = make_queue("h-plain")
     race = make_queue("h-race", namespace=plain.address.namespace)
@@ -458,7 +458,7 @@ def test_token_for_one_queue_opens_no_other_however_the_address_is_written(make_
     assert len(plain.stored()) == (status == 201)
 
 
-def test_regenerated_key_ends_the_old_one_and_serves_at_once(queue):
+def test_regenerated_key_is_valid_immediately_and_invalidates_the_old_key(queue):
     assert queue.send().status_code == 201
     new = shared_access.regenerate_key(queue.address.namespace, queue.policy)
     assert CLIENT.post(f"{queue.url}/messages", headers={"authorization": queue.token(key=new.primary_key)}).status_code == 201
@@ -500,7 +500,7 @@ def test_holder_of_a_lock_is_named(queue):
 # Refusals
 
 
-def test_unknown_queue_and_namespace(queue):
+def test_unknown_queue_and_namespace_are_not_found(queue):
     missing = f"{queue.site}/servicebus/{queue.address.namespace}/missing"
     for method, url in [("POST", "/messages"), ("POST", "/messages/head?timeout=0"), ("DELETE", "/messages/head?timeout=0")]:
         assert "could not be found" in refused(queue.request(method, missing + url), 410, 41000)
@@ -508,7 +508,7 @@ def test_unknown_queue_and_namespace(queue):
     refused(queue.request("POST", f"{queue.site}/servicebus/nowhere/q/messages"), 401, 40103)
 
 
-def test_deleted_queue_is_gone_and_its_successor_found(queue):
+def test_deleted_queue_is_gone_and_its_successor_is_found(queue):
     queue.send()
     entities.delete_queue(queue.address)
     refused(queue.send(), 410, 41000)
@@ -529,18 +529,18 @@ def test_deleted_queue_is_gone_and_its_successor_found(queue):
         ({"count": "99999999999999999999"}, "header count"),
     ],
 )
-def test_malformed_headers_are_named(queue, headers, says):
+def test_malformed_headers_are_refused_by_name(queue, headers, says):
     assert says in refused(queue.send(b"x", **headers), 400, 40000)
     assert queue.stored() == []
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"5"])
-def test_malformed_batch(queue, body):
+def test_malformed_batch_is_refused(queue, body):
     response = queue.send(body, **{"content-type": "application/vnd.microsoft.servicebus.json"})
     assert "body" in refused(response, 400, 40000)
 
 
-def test_methods_and_urls_that_are_not(queue):
+def test_unknown_methods_and_urls_are_refused(queue):
     response = queue.request("GET", "/messages")
     refused(response, 405, 40500)
     assert response.headers["allow"] == "POST"
@@ -549,7 +549,7 @@ def test_methods_and_urls_that_are_not(queue):
 
 
 @pytest.mark.parametrize(("status", "allowed"), [("Disabled", []), ("SendDisabled", ["lock"]), ("ReceiveDisabled", ["send"])])
-def test_status_of_the_queue(queue, status, allowed):
+def test_status_of_the_queue_is_respected(queue, status, allowed):
     queue.send()
     entities.update_queue(queue.address, status=status)
     for operation in ("send", "lock"):
@@ -560,7 +560,7 @@ def test_status_of_the_queue(queue, status, allowed):
             assert status in refused(response, 403, 40301)
 
 
-def test_database_that_is_down_is_said_with_a_time_to_come_back(queue, monkeypatch):
+def test_unavailable_database_is_reported_with_a_retry_time(queue, monkeypatch):
     queue.send()  # the policy is remembered
 
     async def unreachable(*args, **kwargs):
@@ -576,7 +576,7 @@ def test_database_that_is_down_is_said_with_a_time_to_come_back(queue, monkeypat
         assert response.headers["vitrine-retryable"] == "true"
 
 
-def test_mistake_of_ours_shows_no_stack(queue, monkeypatch):
+def test_internal_error_shows_no_stack_trace(queue, monkeypatch):
     async def broken(*args, **kwargs):
         raise ZeroDivisionError("secret detail")
 
@@ -586,7 +586,7 @@ def test_mistake_of_ours_shows_no_stack(queue, monkeypatch):
 
 
 @pytest.mark.asyncio
-async def test_300_messages_through_32_connections(queue):
+async def test_many_messages_are_sent_and_received_over_many_connections(queue):
     limits = httpx.Limits(max_connections=32)
     async with httpx.AsyncClient(headers=queue.headers(), limits=limits, timeout=60) as client:
         sent = await asyncio.gather(*[client.post(f"{queue.url}/messages", content=str(n).encode()) for n in range(300)])
@@ -622,7 +622,7 @@ def test_peek_lock_completes_the_last_messages_first(queue):
     assert (last.status_code, queue.stored()) == (204, [])
 
 
-def test_lost_locks_among_them_are_named_and_the_rest_is_completed(queue):
+def test_lost_locks_are_named_and_the_other_messages_are_completed(queue):
     """SB-071"""
     for n in range(3):
         queue.send(str(n).encode())
@@ -636,7 +636,7 @@ def test_lost_locks_among_them_are_named_and_the_rest_is_completed(queue):
 
 
 @pytest.mark.parametrize("tokens", ["", "no token", "{token},", "{token} {token}"])
-def test_invalid_tokens_are_refused_and_nothing_is_changed(queue, tokens):
+def test_invalid_tokens_are_refused_and_change_nothing(queue, tokens):
     queue.send(b"a")
     queue.send(b"b")
     token = broker_properties(queue.lock())["LockToken"]
@@ -645,7 +645,7 @@ def test_invalid_tokens_are_refused_and_nothing_is_changed(queue, tokens):
     assert queue.lock().content == b"b"
 
 
-def test_messages_are_completed_before_the_wait_for_the_next(queue):
+def test_messages_are_completed_before_the_wait_for_the_next_message(queue):
     queue.send(b"a")
     token = broker_properties(queue.lock())["LockToken"]
     with ThreadPoolExecutor(1) as pool:

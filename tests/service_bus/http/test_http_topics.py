@@ -37,7 +37,7 @@ def bodies(of) -> list[bytes]:
 # Topics
 
 
-def test_message_sent_to_a_topic_is_copied_to_the_subscriptions_it_suits(topic):
+def test_message_sent_to_a_topic_is_copied_to_matching_subscriptions(topic):
     assert topic.send(b"1", BrokerProperties='{"Label":"red","MessageId":"m"}', colour='"red"').status_code == 201
     assert topic.send(b"2").status_code == 201
     assert (bodies(topic.subscription("all")), bodies(topic.subscription("red"))) == ([b"1", b"2"], [b"1"])
@@ -59,7 +59,7 @@ def test_batch_with_one_bad_message_reaches_no_subscription(topic):
     assert bodies(topic.subscription("all")) == []
 
 
-def test_message_that_suits_no_subscription_is_accepted(make_topic):
+def test_message_that_matches_no_subscription_is_accepted(make_topic):
     topic = make_topic()
     assert topic.send().status_code == 201  # SB-014
     entities.create_subscription(topic.address.subscription("none"), rule=Rule("nothing", FalseFilter()))
@@ -78,12 +78,12 @@ def test_scheduled_message_reaches_the_subscriptions_when_it_is_due(topic):
     assert (locked.status_code, locked.content) == (201, b"later")
 
 
-def test_topic_itself_has_nothing_to_receive(topic):
+def test_receiving_from_a_topic_is_refused(topic):
     for receive in (topic.lock, topic.take, topic.dead_letters.lock, topic.dead_letters.take):
         assert "one of its subscriptions" in refused(receive(), 400, 40000)
 
 
-def test_crowd_of_senders_to_a_topic_goes_in_groups_and_none_is_lost(topic):
+def test_concurrent_sends_to_a_topic_are_combined_and_not_lost(topic):
     with ThreadPoolExecutor(16) as pool:
         statuses = list(pool.map(lambda n: topic.send(str(n).encode()).status_code, range(64)))
     assert statuses == [201] * 64
@@ -103,7 +103,7 @@ def test_subscription_is_found_in_any_casing_and_its_location_keeps_it(topic, wo
     assert bodies(topic.subscription("all")) == []
 
 
-def test_copies_are_settled_each_by_itself(topic):
+def test_copies_are_settled_independently(topic):
     every, red = topic.subscription("all"), topic.subscription("red")
     topic.send(b"x", BrokerProperties='{"Label":"red"}')
     location = every.lock().headers["location"]
@@ -132,7 +132,7 @@ def test_dead_letters_of_a_subscription_are_its_own(topic):
     assert topic.subscription("red").dead_letters.lock().status_code == 204
 
 
-def test_nothing_can_be_sent_to_a_subscription(topic):
+def test_sending_to_a_subscription_is_refused(topic):
     """SB-013."""
     every = topic.subscription("all")
     for path in (every, every.dead_letters):
@@ -141,20 +141,20 @@ def test_nothing_can_be_sent_to_a_subscription(topic):
     assert bodies(every) == []
 
 
-def test_waiting_receiver_of_a_subscription_gets_what_is_sent_to_the_topic(topic):
+def test_waiting_receiver_of_a_subscription_gets_a_message_sent_to_the_topic(topic):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(topic.subscription("all").lock, 10)
         topic.send(b"x")
         assert (waiting.result().status_code, waiting.result().content) == (201, b"x")
 
 
-def test_unknown_topics_and_subscriptions(topic):
+def test_unknown_topics_and_subscriptions_are_not_found(topic):
     refused(topic.subscription("nowhere").lock(), 410, 41000)
     refused(topic.request("POST", "/Subscriptions/messages/head?timeout=0"), 410, 41000)
     refused(topic.request("POST", "2/Subscriptions/all/messages/head?timeout=0", headers={}), 410, 41000)
 
 
-def test_policies_of_a_topic_hold_for_its_subscriptions(topic, make_topic):
+def test_policies_of_a_topic_apply_to_its_subscriptions(topic, make_topic):
     other = make_topic("others", namespace=topic.address.namespace)
     entities.create_subscription(other.address.subscription("all"))
     listener = shared_access.create_policy(topic.address, "listener", listen=True)
@@ -165,7 +165,7 @@ def test_policies_of_a_topic_hold_for_its_subscriptions(topic, make_topic):
     refused(CLIENT.post(f"{topic.url}/messages", headers=headers), 401, 40105)
 
 
-def test_token_for_a_topic_covers_its_subscriptions_and_no_more(topic):
+def test_token_for_a_topic_covers_only_its_subscriptions(topic):
     every = topic.subscription("all")
     headers = {"authorization": topic.token(topic.url)}
     assert CLIENT.post(f"{every.url}/messages/head?timeout=0", headers=headers).status_code == 204
@@ -176,7 +176,7 @@ def test_token_for_a_topic_covers_its_subscriptions_and_no_more(topic):
 # Sessions
 
 
-def test_entity_with_sessions_takes_sends_but_is_not_received_from_over_http(make_queue):
+def test_entity_with_sessions_accepts_sends_and_refuses_receives_over_http(make_queue):
     """SB-110: there is no way to accept a session in this API. Its dead-letter queue has none (SB-102)."""
     queue = make_queue(requires_session=True)
     assert queue.send(b"x", BrokerProperties='{"SessionId":"s-1"}').status_code == 201
@@ -190,11 +190,11 @@ def test_entity_with_sessions_takes_sends_but_is_not_received_from_over_http(mak
     assert (dead.status_code, broker_properties(dead)["SessionId"]) == (201, "s-1")
 
 
-def test_receiver_that_would_wait_on_sessions_is_refused_at_once(make_queue):
+def test_receive_with_a_timeout_from_a_session_entity_is_refused_immediately(make_queue):
     refused(make_queue(requires_session=True).lock(30), 400, 40000)
 
 
-def test_message_without_a_session_harms_no_other_sender(make_queue):
+def test_message_without_a_session_does_not_affect_other_sends(make_queue):
     """SB-008."""
     queue = make_queue(requires_session=True)
     properties = ['{"SessionId":"a"}', "{}"] * 8
@@ -204,7 +204,7 @@ def test_message_without_a_session_harms_no_other_sender(make_queue):
     assert [message.session_id for message in queue.stored()] == ["a"] * 8
 
 
-def test_subscription_with_sessions(make_topic):
+def test_subscription_with_sessions_refuses_receives(make_topic):
     topic = make_topic()
     entities.create_subscription(topic.address.subscription("s"), requires_session=True)
     topic.send(b"x", BrokerProperties='{"SessionId":"a"}')
@@ -234,7 +234,7 @@ def test_duplicate_is_dropped_before_a_topics_subscriptions(make_topic):
     assert bodies(topic.subscription("all")) == [b"first"]
 
 
-def test_duplicates_of_a_crowd_leave_one_of_each(make_queue):
+def test_concurrent_duplicates_are_stored_once(make_queue):
     queue = make_queue(requires_duplicate_detection=True)
     with ThreadPoolExecutor(16) as pool:
         sent = [pool.submit(queue.send, b"x", BrokerProperties=json.dumps({"MessageId": str(n % 10)})) for n in range(60)]
@@ -245,7 +245,7 @@ def test_duplicates_of_a_crowd_leave_one_of_each(make_queue):
 # Forwarding
 
 
-def test_entity_that_forwards_is_not_received_from(make_queue):
+def test_receiving_from_a_forwarding_entity_is_refused(make_queue):
     """SB-171."""
     target = make_queue("target")
     source = make_queue("source", namespace=target.address.namespace, forward_to="target")

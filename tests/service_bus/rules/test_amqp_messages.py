@@ -54,7 +54,7 @@ def known(message: Message) -> dict[str, Any]:
         (BodyKind.SEQUENCE, [[1]], encode_body(BodyKind.SEQUENCE, [[1]])),
     ],
 )
-def test_the_content_of_a_body(kind, value, content):
+def test_a_body_has_its_content(kind, value, content):
     assert payload(kind, encode_body(kind, value)) == content
 
 
@@ -71,20 +71,20 @@ def test_the_content_of_a_body(kind, value, content):
         ({"absolute_expiry_time": NOON}, None),
     ],
 )
-def test_the_time_to_live_from_the_creation_to_the_expiry(sections, life):
+def test_the_time_to_live_is_the_difference_of_expiry_and_creation(sections, life):
     encoded = encode_message(Message(b"x", amqp=AmqpSections(**sections)))
     assert read_message(encoded).time_to_live == life and encode_message(read_message(encoded)) == encoded
 
 
 @pytest.mark.parametrize(("ttl", "life"), [("5205", 5 * MS), ("43", None), ("70ffffffff", (2**32 - 1) * MS)])
-def test_the_time_to_live_of_a_header(ttl, life):
+def test_a_header_can_set_the_time_to_live(ttl, life):
     header = bytes.fromhex("4040" + ttl)
     encoded = b"\x00\x53\x70\xc0" + bytes((len(header) + 1, 3)) + header + bytes.fromhex("005375a000")
     assert read_message(encoded).time_to_live == life and encode_message(read_message(encoded)) == encoded
 
 
 @pytest.mark.parametrize("name", [PARTITION, VIA])
-def test_an_annotation_that_the_broker_knows_is_a_text(name):
+def test_known_annotations_must_be_texts(name):
     encoded = AmqpSections(message_annotations={name: "k"}).raw + bytes.fromhex("005375a000")
     message = read_message(encoded)
     assert (message.partition_key, message.via_partition_key) == (("k", None) if name == PARTITION else (None, "k"))
@@ -119,7 +119,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=repr)
 @pytest.mark.parametrize("form", [lambda message: message, as_stored], ids=["message", "stored"])
-def test_changed_values_are_written_and_the_other_sections_stay(change, form):
+def test_changed_values_are_encoded_and_the_other_sections_stay(change, form):
     message = read_message(encode_message(RICH))
     assert encode_message(form(message)) == encode_message(RICH)
     changed = replace(message, **change)
@@ -132,7 +132,7 @@ def test_changed_values_are_written_and_the_other_sections_stay(change, form):
 
 @pytest.mark.parametrize("change", CHANGES, ids=repr)
 @pytest.mark.parametrize("form", [lambda message: message, as_stored], ids=["message", "stored"])
-def test_a_plain_message_is_written_with_any_values(change, form):
+def test_a_plain_message_with_any_values_can_be_encoded(change, form):
     plain = Message(b"body", message_id="m", **change) if "body" not in change else Message(message_id="m", **change)
     found = read_message(encode_message(form(plain)))
     assert known(found) == known(plain) and found.amqp is None

@@ -44,7 +44,7 @@ def test_each_field_is_compared_with_the_property_of_its_name(field):
     assert not matches(filter, **{other: "x" for other in FIELDS if other != field})
 
 
-def test_properties_that_are_no_mapping_are_shown_up_to_80_characters():
+def test_properties_that_are_not_a_mapping_are_shown_up_to_80_characters():
     text: Any = "x" * 80
     with pytest.raises(InvalidArgument, match=f"must be a mapping, not '{'x' * 79}$"):
         CorrelationFilter(properties=text)
@@ -109,7 +109,7 @@ def test_a_null_is_equal_to_nothing():
         ({"properties": {"a": 1, "A": 1}}, "'A'.*twice"),
     ],
 )
-def test_a_filter_of_no_use_is_refused(fields, problem):
+def test_an_empty_or_invalid_filter_is_refused(fields, problem):
     """SB-F16."""
     with pytest.raises(InvalidArgument, match=problem):
         CorrelationFilter(**fields)
@@ -125,7 +125,7 @@ SUBJECTS = st.sampled_from([None, "x", "y"])
     st.dictionaries(st.sampled_from(["A", "b", "c"]), VALUES),
     SUBJECTS,
 )
-def test_a_correlation_filter_agrees_with_the_same_in_sql(wanted, subject, properties, message_subject):
+def test_a_correlation_filter_agrees_with_the_equivalent_sql_filter(wanted, subject, properties, message_subject):
     """SB-F16, SB-F17: but for values of different kinds, which SQL cannot compare and this holds for unequal."""
     terms = [f"{name} = @{name}" for name in wanted] + (["sys.Label = @label"] if subject else [])
     same = compile_filter(" AND ".join(terms), wanted | {"label": subject or ""})
@@ -141,13 +141,13 @@ def test_a_correlation_filter_agrees_with_the_same_in_sql(wanted, subject, prope
 
 
 @pytest.mark.parametrize("name", ["$Default", "a", "x" * 50, "a rule, with 'signs' and ü"])
-def test_names_of_rules(name):
+def test_valid_rule_names_are_accepted(name):
     """SB-F20."""
     assert Rule(name).name == name
 
 
 @pytest.mark.parametrize("name", ["", "x" * 51, "a/b", "a\\b", "a@b", "a?b", "a#b", "a\x00b", "a\ud800", None, 5])
-def test_names_that_no_rule_has(name):
+def test_invalid_rule_names_are_refused(name):
     """SB-F20."""
     with pytest.raises(InvalidArgument, match="rule name"):
         Rule(name)
@@ -168,7 +168,7 @@ def test_a_stored_rule_round_trips(rule):
     assert rule_from_json(json.loads(json.dumps(rule_to_json(rule)))) == rule
 
 
-def test_the_form_in_which_rules_are_kept():
+def test_rules_have_their_stored_form():
     """SB-F20: true and false are kept as such, not as 1=1 and 1=0."""
     assert rule_to_json(RULES[0]) == {"name": "$Default", "filter": {"type": "true"}, "action": None}
     assert rule_to_json(RULES[1])["filter"] == {"type": "false"}
@@ -186,7 +186,7 @@ def test_the_form_in_which_rules_are_kept():
     }
 
 
-def test_what_is_no_rule_is_refused():
+def test_an_invalid_stored_rule_is_refused():
     """SB-F20."""
     for stored in (
         {},

@@ -118,7 +118,7 @@ def test_sql_rules_are_read_with_their_actions():
     assert (second.name, second.filter.text, second.action) == ("all", "1=1", None)
 
 
-def test_a_correlation_rule_is_read_with_all_it_compares():
+def test_a_correlation_rule_is_read_with_all_its_conditions():
     keys = {"ContentType": "a", "CorrelationId": "b", "Label": "c", "MessageId": "d", "ReplyTo": "e", "ReplyToSessionId": "f"}
     given = {**keys, "SessionId": "g", "To": "h", "Properties": {"color": "red", "size": 5, "rush": True}}
     plan = read(with_rule(FilterType="Correlation", CorrelationFilter=given))
@@ -166,13 +166,13 @@ def test_a_correlation_rule_is_read_with_all_it_compares():
         ),
     ],
 )
-def test_a_wrong_rule_is_named_by_its_path(properties, where, said):
+def test_an_invalid_rule_is_named_by_its_path(properties, where, said):
     problem = read(with_rule(**properties)).problems[0]
     assert problem.path == f"{SUBSCRIPTION}.Rules[0].Properties.{where}"
     assert said in problem.text
 
 
-def test_what_only_looks_like_a_comment_or_a_trailing_comma_is_kept():
+def test_comment_and_comma_characters_in_strings_are_kept():
     text = r'{"a": "http://x/*y*/,}", "b": "say \"//\" ,]", "c": [1, 2 , /* , */ ], }'
     assert loads(text) == {"a": "http://x/*y*/,}", "b": 'say "//" ,]', "c": [1, 2]}
 
@@ -236,7 +236,7 @@ def test_partitioning_is_reported_as_not_supported_yet():
     assert problem.path == f"{QUEUE}.Properties.EnablePartitioning"
 
 
-def test_what_is_not_supported_is_told_apart_from_what_is_wrong():
+def test_unsupported_and_rejected_settings_are_distinguished():
     plan = read(with_properties(EnablePartitioning=True, LockDuration="PT1H"))
     assert [problem.path for problem in plan.unsupported] == [f"{QUEUE}.Properties.EnablePartitioning"]
     assert [problem.path for problem in plan.rejected] == [f"{QUEUE}.Properties.LockDuration"]
@@ -261,11 +261,11 @@ def test_a_setting_without_effect_is_accepted(key, value):
 
 
 @pytest.mark.parametrize("key", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning", "ForwardTo"])
-def test_null_is_as_good_as_nothing_where_off_is_the_default(key):
+def test_null_means_the_default_where_the_default_is_off(key):
     assert read(with_properties(**{key: None})).problems == []
 
 
-def test_what_does_not_go_together_is_named_by_its_path():
+def test_incompatible_settings_are_named_by_their_path():
     """SB-175."""
     (problem,) = read(with_properties(RequiresSession=True, ForwardTo="other")).problems
     assert problem.path == f"{QUEUE}.Properties.ForwardTo"
@@ -277,7 +277,7 @@ def test_each_kind_has_its_own_properties():
     assert [p.path for p in read(content).problems] == ["UserConfig.Namespaces[0].Topics[0].Properties.LockDuration"]
 
 
-def test_the_window_of_duplicate_detection_counts_only_with_its_flag():
+def test_the_duplicate_detection_window_applies_only_with_its_flag():
     window = {"DuplicateDetectionHistoryTimeWindow": "PT30S"}
     (without,) = read(with_properties(**window, RequiresDuplicateDetection=False)).namespaces[0].queues
     assert without.settings == {"requires_duplicate_detection": False}
@@ -321,12 +321,12 @@ def test_the_window_of_duplicate_detection_counts_only_with_its_flag():
         ('{"UserConfig": 1, "userconfig": 2}', "userconfig", "given twice"),
     ],
 )
-def test_a_wrong_shape_is_named_by_its_path(text, path, said):
+def test_a_wrong_structure_is_named_by_its_path(text, path, said):
     problem = read(text).problems[0]
     assert (problem.path, said in problem.text) == (path, True), problem
 
 
-def test_all_problems_are_found_in_one_reading():
+def test_all_problems_are_reported_together():
     plan = read(
         config(
             {"Name": "a", "Properties": {"LockDuration": "PT1H", "MaxDeliveryCount": -1}},
@@ -352,7 +352,7 @@ def test_keys_not_given_take_the_emulators_defaults_only_on_request():
     }
 
 
-def test_a_file_nested_without_end_is_a_problem_and_no_crash():
+def test_a_deeply_nested_file_is_reported_as_a_problem():
     (problem,) = read("[" * 100_000).problems
     assert "nested too deeply" in problem.text
 

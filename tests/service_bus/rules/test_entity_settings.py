@@ -62,19 +62,19 @@ def test_paths_that_are_accepted_keep_their_casing(path):
         (".", "only of dots"),
     ],
 )
-def test_paths_that_are_refused_say_why(path, said):
+def test_invalid_paths_are_refused_with_the_reason(path, said):
     with pytest.raises(InvalidArgument, match=said) as refused:
         check_path(path)
     assert refused.value.name == "path"
 
 
 @pytest.mark.parametrize("name", ["demo", "a", "sbemulatorns", "My-Space-2", "a" * 50])
-def test_namespace_names_that_are_accepted(name):
+def test_valid_namespace_names_are_accepted(name):
     assert check_namespace_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a-", "-a", "a.b", "a/b", "a_b", "a" * 51, "é", "a\n", None, 7])
-def test_namespace_names_that_are_refused(name):
+def test_invalid_namespace_names_are_refused(name):
     with pytest.raises(InvalidArgument, match="start with a letter"):
         check_namespace_name(name)
 
@@ -100,7 +100,7 @@ def test_policy_names_that_would_break_a_connection_string_are_refused(name):
         ("max_message_size_in_kilobytes", 256, 255, 102_400, 102_401),
     ],
 )
-def test_ranges_of_the_service(name, lowest, below, highest, above):
+def test_settings_have_the_ranges_of_the_service(name, lowest, below, highest, above):
     assert check_setting(name, lowest) == lowest
     assert check_setting(name, highest) == highest
     for wrong in filter(lambda v: v is not None, (below, above)):
@@ -121,7 +121,7 @@ def test_ranges_of_the_service(name, lowest, below, highest, above):
         (Range(1024, 81_920, step=1024), "1,024 to 81,920 in steps of 1,024"),
     ],
 )
-def test_a_range_in_words(allowed, text):
+def test_a_range_is_described(allowed, text):
     assert in_words(allowed) == text
 
 
@@ -142,13 +142,13 @@ def test_a_refused_value_is_shown_up_to_80_characters():
         ("max_message_size_in_kilobytes", 1),
     ],
 )
-def test_relaxed_limits_allow_what_a_test_needs_and_strict_ones_do_not(name, value):
+def test_relaxed_limits_accept_values_that_strict_limits_refuse(name, value):
     assert check_setting(name, value, RELAXED) == value
     with pytest.raises(InvalidArgument):
         check_setting(name, value, STRICT)
 
 
-def test_no_relaxed_range_is_narrower():
+def test_no_relaxed_range_is_narrower_than_the_strict_range():
     for name in ("lock_duration", "max_delivery_count", "default_message_time_to_live", "auto_delete_on_idle"):
         strict, relaxed = getattr(STRICT, name), getattr(RELAXED, name)
         assert relaxed.minimum <= strict.minimum
@@ -171,7 +171,7 @@ def test_no_relaxed_range_is_narrower():
         ("hidden", True, True),
     ],
 )
-def test_values_are_given_back_in_one_form(name, given, stored):
+def test_values_are_normalized(name, given, stored):
     assert check_setting(name, given) == stored
     assert type(check_setting(name, given)) is type(stored)
 
@@ -204,7 +204,7 @@ def test_values_are_given_back_in_one_form(name, given, stored):
         ("dead_lettering_on_message_expiration", 1),
     ],
 )
-def test_values_that_are_refused_name_the_setting(name, value):
+def test_a_refused_value_names_its_setting(name, value):
     with pytest.raises(InvalidArgument) as refused:
         check_setting(name, value)
     assert refused.value.name == name
@@ -217,35 +217,35 @@ def test_omitted_settings_take_the_services_default():
 
 
 @pytest.mark.parametrize("name", IMMUTABLE)
-def test_what_is_fixed_at_creation_cannot_be_changed(name):
+def test_immutable_settings_cannot_be_changed(name):
     with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
         changed_settings(QueueSettings(), {name: True})
 
 
-def test_an_unknown_setting_is_refused_with_those_that_exist():
+def test_an_unknown_setting_is_refused_with_the_valid_settings():
     with pytest.raises(InvalidArgument, match="lock_duration, max_delivery_count"):
         changed_settings(QueueSettings(), {"lock_time": MIN})
 
 
-def test_a_wider_value_already_there_does_not_block_another_change():
+def test_an_existing_out_of_range_value_does_not_block_another_change():
     relaxed = new_settings(EntityKind.QUEUE, {"lock_duration": S}, RELAXED)
     assert changed_settings(relaxed, {"max_delivery_count": 3}, STRICT).lock_duration == S
 
 
 @pytest.mark.parametrize("name", ["s", "All-of.it_1~", "a" * 50])
-def test_subscription_names_that_are_accepted(name):
+def test_valid_subscription_names_are_accepted(name):
     assert check_subscription_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "a" * 51, "a/b", "a b", "a@b", "a\\b", "a#b", "a*b", "..", "$Default", None, 5])
-def test_subscription_names_that_are_refused(name):
+def test_invalid_subscription_names_are_refused(name):
     with pytest.raises(InvalidArgument) as refused:
         check_subscription_name(name)
     assert refused.value.name == "subscription"
 
 
 @pytest.mark.parametrize("path", ["Subscriptions", "a/subscriptions/b", "a/SUBSCRIPTIONS"])
-def test_a_path_leaves_the_word_for_subscriptions_to_them(path):
+def test_the_word_subscriptions_is_reserved_in_paths(path):
     with pytest.raises(InvalidArgument, match="is reserved for the subscriptions of a topic"):
         check_path(path)
 
@@ -262,12 +262,12 @@ def test_each_kind_has_its_own_type_of_settings_and_defaults(kind):
 @pytest.mark.parametrize("kind", EntityKind)
 @pytest.mark.parametrize("tier", Tier)
 @pytest.mark.parametrize("limits", [STRICT, RELAXED], ids=["strict", "relaxed"])
-def test_what_a_tier_gives_fits_into_it(kind, tier, limits):
+def test_the_defaults_of_a_tier_are_within_its_limits(kind, tier, limits):
     allowed = of_tier(limits, tier)
     check_tier(new_settings(kind, {}, allowed), allowed)
 
 
-def test_no_tier_is_wider_than_the_limits_it_is_made_from():
+def test_no_tier_exceeds_the_general_limits():
     for tier in Tier:
         strict, relaxed = of_tier(STRICT, tier), of_tier(RELAXED, tier)
         for name in ("subscriptions_per_topic", "session_state", "messages_per_batch_delete", "topics", "sessions"):
@@ -275,7 +275,7 @@ def test_no_tier_is_wider_than_the_limits_it_is_made_from():
             assert getattr(relaxed, name) >= getattr(strict, name)
 
 
-def test_a_batch_delete_and_a_sessions_state_are_smaller_below_premium():
+def test_batch_deletes_and_session_states_are_smaller_below_premium():
     assert [of_tier(STRICT, tier).messages_per_batch_delete for tier in Tier] == [500, 500, 4000]
     assert [of_tier(STRICT, tier).session_state for tier in Tier] == [256 * 1024, 256 * 1024, 1024 * 1024]
 
@@ -286,7 +286,7 @@ ANYTHING = st.one_of(
 
 
 @given(name=st.sampled_from(ALL_SETTINGS), value=ANYTHING, kind=st.sampled_from(EntityKind), tier=st.sampled_from(Tier))
-def test_every_value_is_accepted_stably_or_refused_as_a_broker_error(name, value, kind, tier):
+def test_every_value_is_accepted_idempotently_or_refused_as_a_broker_error(name, value, kind, tier):
     limits = of_tier(STRICT, tier)
     try:
         stored = check_setting(name, value, limits, kind)
@@ -302,6 +302,6 @@ def test_every_path_is_accepted_or_refused_as_a_broker_error(path):
 
 
 @pytest.mark.parametrize("kind", [QueueSettings, TopicSettings, SubscriptionSettings])
-def test_the_defaults_of_settings_are_those_of_the_columns(kind):
+def test_the_defaults_of_settings_equal_those_of_the_columns(kind):
     """A row has all columns; what a kind of entity lacks keeps the column's default."""
     assert {field.name: field.default for field in fields(kind)}.items() <= ENTITY_DEFAULTS.items()

@@ -40,7 +40,7 @@ def texts(facts, code, entity=QUEUE, **options):
         (Facts(expires_at=BEFORE, locked_until=AFTER), QUEUE, "If it is not completed, it is removed when the lock ends."),
     ],
 )
-def test_what_becomes_of_an_expired_message(facts, entity, change):
+def test_an_explanation_says_what_happens_to_an_expired_message(facts, entity, change):
     assert texts(facts, Code.EXPIRED, entity)[1] == change
 
 
@@ -52,7 +52,7 @@ def test_what_becomes_of_an_expired_message(facts, entity, change):
         (Facts(delivery_count=3, locked_until=AFTER), "unless it is settled, it moves to the dead-letter queue."),
     ],
 )
-def test_what_becomes_of_a_message_whose_deliveries_failed(facts, then):
+def test_an_explanation_says_what_happens_to_a_message_with_failed_deliveries(facts, then):
     assert texts(facts, Code.SPENT)[0] == f"All 3 deliveries failed: {then}"
 
 
@@ -68,7 +68,7 @@ def test_what_becomes_of_a_message_whose_deliveries_failed(facts, then):
         (Facts(state=SCHEDULED, scheduled_enqueue_at=NOON), [Code.DUE]),
     ],
 )
-def test_the_reasons_of_a_message(facts, expected):
+def test_the_reasons_of_a_message_are_listed(facts, expected):
     assert codes(facts) == expected
 
 
@@ -84,7 +84,7 @@ def test_the_reasons_of_a_message(facts, expected):
         (EntityFacts(forward_dead_lettered_messages_to="f"), Facts(), [Code.NEXT]),
     ],
 )
-def test_the_reasons_of_an_entity(entity, facts, expected):
+def test_the_reasons_of_an_entity_are_listed(entity, facts, expected):
     assert codes(facts, entity) == expected
 
 
@@ -103,7 +103,7 @@ def test_the_reasons_of_an_entity(entity, facts, expected):
         ),
     ],
 )
-def test_the_reasons_of_a_session(session, facts, expected):
+def test_the_reasons_of_a_session_are_listed(session, facts, expected):
     assert codes(facts, session=session) == expected
 
 
@@ -118,12 +118,12 @@ def test_the_reasons_of_a_session(session, facts, expected):
         (2000, True, "2,000 or more messages ahead."),
     ],
 )
-def test_the_place_in_a_queue(before, capped, text):
+def test_an_explanation_gives_the_position_in_the_queue(before, capped, text):
     code = Code.BEHIND if before or capped else Code.NEXT
     assert texts(Facts(), code, place=QueuePosition(before, capped))[0] == text
 
 
-def test_a_lock_and_a_session_s_lock_without_a_name():
+def test_locks_without_a_holder_name_are_explained():
     assert texts(Facts(locked_until=NOON + timedelta(minutes=2)), Code.LOCKED)[0] == "Locked for another 2 min."
     held = SessionFacts("s", locked_until=AFTER)
     assert texts(Facts(), Code.SESSION_LOCKED, session=held)[0].startswith(

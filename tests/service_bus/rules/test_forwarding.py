@@ -28,7 +28,7 @@ def a_queue(kind=EntityKind.QUEUE, status=EntityStatus.ACTIVE, requires_session=
         (a_queue(), {"size": 101}, "MessageSizeExceeded"),
     ],
 )
-def test_what_keeps_a_message_from_being_forwarded(destination, message, reason):
+def test_a_message_that_cannot_be_forwarded_has_a_reason(destination, message, reason):
     """SB-173, SB-174."""
     given = {"hops": 0, "session_id": None, "size": 1, **message}
     found = why_not_forward(given["hops"], given["session_id"], "f", destination, given["size"])
@@ -47,6 +47,6 @@ def test_a_message_is_forwarded_at_most_four_times():  # SB-173
         (SubQueue.TRANSFER, SubQueue.TRANSFER_DEAD_LETTER),
     ],
 )
-def test_where_a_message_that_cannot_be_forwarded_goes(source, goes_to):
+def test_a_message_that_cannot_be_forwarded_moves_to_the_list_of_its_source(source, goes_to):
     """SB-174, SB-917."""
     assert list_of_failures(source) is goes_to

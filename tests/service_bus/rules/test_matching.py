@@ -43,7 +43,7 @@ def match(*subscriptions, message=MESSAGE, **seen):
     return RuleIndex(subscriptions).match(message, **seen)
 
 
-def test_rules_without_actions_give_one_copy():
+def test_rules_without_actions_create_one_copy():
     """SB-211."""
     found = match(
         subscription(1, TrueFilter(), TrueFilter()),
@@ -66,14 +66,14 @@ def test_each_rule_with_an_action_creates_its_own_copy():
     assert MESSAGE.properties == {"color": "red", "amount": 5}
 
 
-def test_there_is_one_rule_name_the_last():
+def test_the_rule_name_property_is_always_that_of_the_rule():
     """SB-212: whatever the message and the action say."""
     message = Message(properties={"rulename": "x", "RULENAME": "y"})
     (copy,) = match(subscription(1, Rule("one", TrueFilter(), compile_action("SET RuleName = 'z'"))), message=message).changed
     assert copy.message.properties == {"RuleName": "one"}
 
 
-def test_five_rules_of_which_two_have_actions_give_three_copies():
+def test_five_rules_of_which_two_have_actions_create_three_copies():
     """SB-213; only rules with actions give no plain copy."""
     acting = [Rule("a1", RED, MARK), Rule("a2", TrueFilter(), MARK)]
     found = match(subscription(1, RED, TrueFilter(), CorrelationFilter(subject="order"), *acting), subscription(2, *acting))
@@ -118,7 +118,7 @@ def test_a_failing_rule_replaces_all_copies_of_its_subscription(bad, dead_letter
     assert copy.dead_letter_description.startswith("Rule 'bad': column ")
 
 
-def test_a_failing_filter_they_share_fails_for_each():
+def test_a_failing_shared_filter_fails_for_each_subscription():
     """SB-218: and of several that fail the first rule is named."""
     other = compile_filter("amount / 0 = 1")
     found = match(subscription(1, BAD, other), subscription(2, other, BAD), subscription(3, RED))
@@ -130,7 +130,7 @@ def test_a_failing_filter_they_share_fails_for_each():
 
 
 @pytest.mark.parametrize("properties", [{"color": 5}, {"color": True, "amount": 1}, {}, {"color": None}])
-def test_a_leading_comparison_that_is_not_decided_by_a_text_hides_no_failure(properties):
+def test_an_index_lookup_hides_no_evaluation_failure(properties):
     """SB-218, SB-F11."""
     message = Message(properties=properties)
     found = match(subscription(1, compile_filter("color = 'red' AND 1 / 0 = 1")), message=message)
@@ -138,12 +138,12 @@ def test_a_leading_comparison_that_is_not_decided_by_a_text_hides_no_failure(pro
 
 
 @pytest.mark.parametrize("text", ["color <> 'blue'", "color = 'blue' OR amount = 5", "color > 'blue'", "NOT color = 'blue'"])
-def test_only_equality_that_decides_alone_is_looked_up(text):
+def test_only_a_decisive_equality_is_indexed(text):
     assert list(match(subscription(1, compile_filter(text))).plain) == [1]
 
 
 @pytest.mark.parametrize(("color", "expected"), [("5", [1]), ("6", [2]), (5, [3]), (6, [])])
-def test_equal_texts_with_other_parameters_are_other_filters(color, expected):
+def test_equal_texts_with_different_parameters_are_different_filters(color, expected):
     """SB-F14."""
     values = {1: "5", 2: "6", 3: 5}
     subscriptions = [
@@ -153,7 +153,7 @@ def test_equal_texts_with_other_parameters_are_other_filters(color, expected):
     assert list(match(*subscriptions, message=Message(properties={"color": color})).plain) == expected
 
 
-def test_a_copy_that_could_not_be_kept_is_a_failure():
+def test_a_copy_that_could_not_be_stored_is_a_failure():
     """SB-218: a session id that differs from the partition key (SB-009), and what is too long."""
     message = Message(session_id="a", partition_key="a", properties={"long": "x" * 200})
     for action in ("SET sys.SessionId = 'b'", "SET sys.MessageId = long"):
@@ -186,7 +186,7 @@ def test_a_copy_without_a_session_id_is_dead_lettered_where_sessions_are_require
     assert sorted(found.plain) == [1, 2, 3]
 
 
-def test_what_filters_see_is_passed_on():
+def test_filters_and_actions_see_the_broker_properties():
     """SB-F15."""
     found = match(
         subscription(1, compile_filter("sys.SequenceNumber = 7 AND sys.Size = 9")),
@@ -199,14 +199,14 @@ def test_what_filters_see_is_passed_on():
     assert (number, number.type) == (7, "long")
 
 
-def test_what_does_not_depend_on_the_message_is_ready():
+def test_matches_that_do_not_depend_on_the_message_are_precomputed():
     """The answer is one and the same object: no cost for each subscription; nor does a filter that says 1 = 1 make one."""
     index = RuleIndex([subscription(i, TrueFilter() if i % 2 else compile_filter("1 = 1")) for i in range(1000)])
     assert index.match(MESSAGE) is index.match(Message())
     assert list(index.match(MESSAGE).plain) == list(range(1000))
 
 
-def test_filters_that_cannot_match_are_not_asked(monkeypatch):
+def test_filters_that_cannot_match_are_not_evaluated(monkeypatch):
     """Correlation filters are looked up, equal SQL filters asked once, and those that begin with another text not at all."""
     asked = []
 
@@ -312,7 +312,7 @@ def one_by_one(subscription, message):
 
 
 @given(SUBSCRIPTIONS, MESSAGES)
-def test_an_index_finds_what_trying_every_rule_finds(subscriptions, message):
+def test_the_index_agrees_with_evaluating_every_rule(subscriptions, message):
     """SB-211 to SB-214, SB-218, SB-008."""
     found = RuleIndex(subscriptions).match(message)
     assert len(set(found.plain)) == len(found.plain)

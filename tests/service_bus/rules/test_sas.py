@@ -50,7 +50,7 @@ def refusal_of(
     return None
 
 
-def test_signature_is_the_one_openssl_makes():
+def test_signature_agrees_with_openssl():
     assert sas.parse(sas.sign(URI, "Root", KEY, EXPIRES)).signature == OPENSSL_SIGNATURE
 
 
@@ -74,7 +74,7 @@ def test_either_key_of_a_policy_signs():
         ("http://localhost/", "localhost", "/servicebus/demo/orders"),
     ],
 )
-def test_token_covers_what_lies_below_whatever_scheme_port_and_case(resource, host, path):
+def test_token_covers_nested_addresses_with_any_scheme_port_and_case(resource, host, path):
     assert refusal_of(sas.sign(resource, "Root", KEY, EXPIRES), host=host, path=path) is None
 
 
@@ -116,7 +116,7 @@ def test_changed_token_has_a_wrong_signature(change):
     assert refusal_of(change(sas.sign(URI, "Root", KEY, EXPIRES))).sub_code == TokenRefused.SIGNATURE
 
 
-def test_wrong_key_and_no_key_are_the_same_refusal():
+def test_wrong_key_and_unknown_policy_have_the_same_error():
     token = sas.sign(URI, "Root", KEY, EXPIRES)
     wrong, none = refusal_of(token, keys=("x",)), refusal_of(token, keys=())
     assert str(wrong) == str(none) and wrong.sub_code == TokenRefused.SIGNATURE
@@ -136,7 +136,7 @@ def test_wrong_key_and_no_key_are_the_same_refusal():
         ("SharedAccessSignature sr=a&sig=b&se=²&skn=c", "1970"),
     ],
 )
-def test_malformed_header_says_what_is_wrong(authorization, says):
+def test_malformed_header_is_refused_with_the_reason(authorization, says):
     refusal = refusal_of(authorization)
     assert says in str(refusal)
     assert wire_error(refusal).status == 401 and wire_error(refusal).sub_code == TokenRefused.MISSING
@@ -149,7 +149,7 @@ def test_any_header_is_a_token_or_a_refusal(text):
 
 
 @given(st.text(max_size=60), st.text(max_size=30), st.text(max_size=30))
-def test_any_signed_resource_covers_or_does_not(resource, host, path):
+def test_any_signed_resource_is_checked_without_an_error(resource, host, path):
     assert sas.covers(resource, host, path) in (True, False)
 
 
@@ -158,7 +158,7 @@ def test_any_signed_resource_covers_or_does_not(resource, host, path):
     st.text(min_size=1, max_size=40).filter(lambda key: key.isprintable()),
     st.integers(1, 10**12),
 )
-def test_signed_token_reads_back(policy, key, expires):
+def test_signed_token_round_trips(policy, key, expires):
     token = sas.parse(sas.sign(URI, policy, key, expires))
     assert (token.policy, token.expires) == (policy, str(expires))
     assert sas.signed_by(token, [key]) and not sas.signed_by(token, [key + "x"])

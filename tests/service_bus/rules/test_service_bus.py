@@ -49,7 +49,7 @@ def test_a_bad_message_is_refused_by_name(message, refusal, text):
         sb.prepare(message)
 
 
-def test_what_is_no_message_and_properties_that_are_no_mapping_are_refused():
+def test_invalid_messages_and_properties_are_refused():
     wrong: Any = 5
     with pytest.raises(InvalidArgument, match="messages: must be a Message, not 5"):
         sb.prepare(wrong)
@@ -58,7 +58,7 @@ def test_what_is_no_message_and_properties_that_are_no_mapping_are_refused():
 
 
 @pytest.mark.parametrize("forever", [None, timedelta(0), timedelta.max])
-def test_no_time_to_live(forever):
+def test_a_missing_time_to_live_means_the_entitys_default(forever):
     """SB-021, SB-039."""
     assert sb.prepare(Message(b"", time_to_live=forever)).time_to_live is None
 
@@ -71,13 +71,13 @@ def test_ids_have_up_to_128_characters():
             sb.prepare(Message(b"", **too_long))
 
 
-def test_a_time_to_live_from_forever_on_is_none():
+def test_a_time_to_live_of_forever_means_none():
     assert sb.prepare(Message(b"", time_to_live=FOREVER)).time_to_live is None
     almost = FOREVER - timedelta(microseconds=1)
     assert sb.prepare(Message(b"", time_to_live=almost)).time_to_live == almost
 
 
-def test_one_property_has_exactly_the_bytes_of_its_limit():
+def test_a_property_may_have_exactly_the_bytes_of_its_limit():
     for fitting in ({"name": "x" * 32_764}, {"ä": "ß" * 16_383}, {"a": "\x00"}, {"name": "\x00" * 24_573}):
         sb.prepare(Message(b"", properties=fitting))
     for name, value in [("name", "x" * 32_765), ("ä", "ß" * 16_383 + "x"), ("name", "\x00" * 24_574)]:
@@ -87,13 +87,13 @@ def test_one_property_has_exactly_the_bytes_of_its_limit():
         sb.prepare(Message(b"", properties={"n" * 41: "x" * 32_768}))
 
 
-def test_all_properties_have_exactly_the_bytes_of_their_limit():
+def test_all_properties_together_may_have_exactly_the_bytes_of_their_limit():
     sb.check_properties_fit(65_536)
     with pytest.raises(MessageTooLarge, match="set of application properties of message 7"):
         sb.check_properties_fit(65_537, 7)
 
 
-def test_the_kind_of_a_body_is_one_of_those_there_are():
+def test_an_unknown_kind_of_body_is_refused():
     kind: Any = 0
     assert sb.prepare(Message(b"", body_kind=kind)) == sb.prepare(Message(b""))
     kind = "k" * 79

@@ -13,7 +13,7 @@ from broker_core.service_bus.rules.values import Message
 QUEUE = EntityAddress("ns", "q")
 
 
-def test_the_first_message_without_a_session_is_named():
+def test_the_error_names_the_first_message_without_a_session():
     """SB-008: an empty session id is an id."""
     sessions.check_have_session(QUEUE, [Message(session_id="a"), Message(session_id="")])
     with pytest.raises(NotAllowed, match="message 2 of 3"):
@@ -41,7 +41,7 @@ def test_only_the_main_list_of_an_entity_that_requires_sessions_has_them(address
 
 
 @pytest.mark.parametrize("session_id", [None, 5, "x" * 129, "\x00"])
-def test_a_session_id_that_no_message_could_have_is_refused(session_id):
+def test_an_invalid_session_id_is_refused(session_id):
     with pytest.raises(InvalidArgument):
         sessions.check_session_id(session_id)
 

@@ -107,7 +107,7 @@ def outcome(text, view):
         "-9223372036854775808 < 9223372036854775807",
     ],
 )
-def test_what_is_understood(text):
+def test_valid_expressions_are_evaluated(text):
     assert ask(text) is True
 
 
@@ -157,7 +157,7 @@ def test_what_is_understood(text):
         ("a = 1 OR " * 114 + "a", 1025, "1,027 characters", "at most 1,024"),
     ],
 )
-def test_a_syntax_error_names_the_column_the_token_and_what_is_expected(text, column, found, expected):
+def test_a_syntax_error_names_the_column_the_token_and_the_expectation(text, column, found, expected):
     """SB-F01."""
     with pytest.raises(InvalidFilter) as refused:
         compile_filter(text)
@@ -171,25 +171,25 @@ def test_a_syntax_error_names_the_column_the_token_and_what_is_expected(text, co
 @pytest.mark.parametrize(
     ("text", "found"), [(f"a = 1 {'x' * 41}", "x" * 40), (f"sys.{'y' * 41} = 1", "sys." + "y" * 40)], ids=["word", "property"]
 )
-def test_of_a_long_token_the_first_40_characters_are_shown(text, found):
+def test_a_long_token_is_shown_up_to_40_characters(text, found):
     with pytest.raises(InvalidFilter) as refused:
         compile_filter(text)
     assert refused.value.found == found
 
 
-def test_of_many_parameters_the_first_ten_are_named():
+def test_at_most_ten_parameters_are_named():
     with pytest.raises(InvalidFilter) as refused:
         compile_filter("a = @x", {f"p{number}": 1 for number in range(10, 21)})
     assert "(" + ", ".join(f"@p{number}" for number in range(10, 20)) + ")" in refused.value.expected
 
 
-def test_the_excerpt_has_a_caret_where_it_goes_wrong():
+def test_the_excerpt_has_a_caret_at_the_error():
     """SB-F01."""
     with pytest.raises(InvalidFilter, match=r"in: \.\.\.= 1 AND beta <> \^; AND gamma = 3 \.\.\."):
         compile_filter("alpha = 1 AND beta <> ; AND gamma = 3 AND delta = 4")
 
 
-def test_what_is_no_text_is_refused_at_its_first_column():
+def test_an_expression_that_is_not_text_is_refused_at_column_1():
     wrong: list[Any] = [5, []]
     for text in wrong:
         with pytest.raises(InvalidFilter) as refused:
@@ -197,7 +197,7 @@ def test_what_is_no_text_is_refused_at_its_first_column():
         assert (refused.value.column, refused.value.found) == (1, f"a {type(text).__name__}")
 
 
-def test_groups_beside_each_other_leave_the_limit_of_nesting_as_it_is():
+def test_adjacent_groups_do_not_count_towards_the_nesting_limit():
     beside = "(a = 1) AND " * 3
     compile_filter(beside + "(" * 20 + "a = 1" + ")" * 20)
     with pytest.raises(InvalidFilter, match="at most 20 nested levels"):
@@ -205,7 +205,7 @@ def test_groups_beside_each_other_leave_the_limit_of_nesting_as_it_is():
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED))
-def test_keywords_have_no_case_and_cannot_be_names_without_brackets(word):
+def test_keywords_are_case_insensitive_and_need_brackets_as_names(word):
     """SB-F02."""
     view = MessageView.of(Message(properties={word: 1}))
     for spelling in (word, word.lower(), word.capitalize()):
@@ -235,7 +235,7 @@ def test_keywords_have_no_case_and_cannot_be_names_without_brackets(word):
         ("'a' + 'b' LIKE 'ab'", True),
     ],
 )
-def test_precedence(text, expected):
+def test_operators_have_their_precedence(text, expected):
     """SB-F02."""
     assert ask(text) is expected
 
@@ -330,7 +330,7 @@ def test_a_comparison_that_cannot_be_evaluated_fails_with_the_reason(text, probl
         ("3 * 4 - 2", 10),
     ],
 )
-def test_numbers_are_computed_as_in_csharp(text, expected):
+def test_arithmetic_agrees_with_csharp(text, expected):
     """SB-F06."""
     assert compile_action(f"SET x = {text}").apply(Message()).properties["x"] == expected
     assert ask(f"{text} = @n", {"n": expected}) is True
@@ -352,7 +352,7 @@ def test_plus_concatenates_strings(text, expected):
     assert compile_action(f"SET x = {text}").apply(Message()).properties == {"x": expected}
 
 
-def test_a_text_cannot_be_doubled_without_end():
+def test_the_length_of_concatenated_texts_is_limited():
     """SB-F07."""
     with pytest.raises(FilterEvaluationError, match="32,768 characters"):
         compile_action("SET a = 'xx'" + " SET a = a + a" * 31).apply(Message())
@@ -371,7 +371,7 @@ def test_a_text_cannot_be_doubled_without_end():
         ("newid() <> id", True),
     ],
 )
-def test_functions(text, expected):
+def test_functions_are_evaluated(text, expected):
     """SB-F13."""
     assert ask(text, {"name": "amount"}) is expected
 
@@ -388,7 +388,7 @@ def test_functions(text, expected):
         ("sys.", (True, "")),
     ],
 )
-def test_the_scope_in_the_name_of_a_property(name, scoped):  # SB-F13
+def test_a_property_name_can_have_a_scope(name, scoped):  # SB-F13
     assert split_scope(name) == scoped
 
 
@@ -410,13 +410,13 @@ def test_newid_is_unknown_without_a_source_of_ids():
         ("NOT color = 'red'", None),
     ],
 )
-def test_a_filter_that_begins_with_a_property_and_a_text_is_found_by_them(text, leading):
+def test_a_filter_with_a_leading_text_equality_is_indexed_by_it(text, leading):
     found = compile_filter(text).leading
     assert (found and (found.property, found.text)) == leading
     assert found is None or found.read(VIEW) in ("red", "order")
 
 
-def test_filters_that_are_always_or_never_true():
+def test_constant_filters_are_recognized():
     assert (TrueFilter().matches(VIEW), FalseFilter().matches(VIEW)) == (True, False)
     assert [compile_filter(text).always for text in ("1 = 1", "1 = 0", "NULL = 1", "1 / 0 = 1", "color = 'red'")] == [
         True, False, False, None, None
@@ -427,14 +427,14 @@ class Text(str):
     """A string that is one by inheritance."""
 
 
-def test_a_value_is_of_the_kind_that_its_class_is_or_inherits():
+def test_the_kind_of_a_value_follows_its_class_or_base_class():
     assert [kind_of(value) for value in ("a", Text("a"), 1, True, 1.5, [])] == [
         "a string", "a string", "a number", "a boolean", "a number", "a list"
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["nothing = NULL", "nothing <> NULL", "NULL = nothing", "color = NULL"])
-def test_nothing_is_equal_to_null(text):
+def test_comparisons_with_null_are_unknown(text):
     assert ask(text) is None
 
 
@@ -446,7 +446,7 @@ def test_nothing_is_equal_to_null(text):
         ("color LIKE 'r%' AND color LIKE 'r!ed' ESCAPE '!'", "compile_pattern"),
     ],
 )
-def test_what_most_filters_do_needs_no_general_comparison_for_each_message(text, without, monkeypatch):
+def test_common_filters_avoid_the_general_comparison(text, without, monkeypatch):
     compiled = compile_filter(text)
     monkeypatch.delattr(evaluation, without)
     assert compiled.matches(VIEW) is True
@@ -480,7 +480,7 @@ def test_what_most_filters_do_needs_no_general_comparison_for_each_message(text,
         ("ab", "a!b", True),
     ],
 )
-def test_like(text, pattern, expected):
+def test_like_matches_patterns(text, pattern, expected):
     """SB-F08: with ! as the escape, as a constant and as a value of the message."""
     view = MessageView.of(Message(properties={"t": text, "p": pattern}))
     assert ask(f"t LIKE '{pattern}' ESCAPE '!'", view=view) is expected
@@ -496,14 +496,14 @@ def test_like_agrees_with_its_definition(text, pattern):
     assert ask("t LIKE @p ESCAPE '!'", {"p": pattern}, view) is like(text, pattern, "!")
 
 
-def test_a_constant_pattern_that_is_too_long_is_refused_when_the_filter_is_made():
+def test_a_constant_pattern_that_is_too_long_is_refused_at_compile_time():
     """SB-F01, SB-F08: by a parameter; a text of the filter itself cannot be so long."""
     with pytest.raises(InvalidFilter, match="1,024 characters"):
         compile_filter("a LIKE @pattern", {"pattern": "x" * 1025})
     assert compile_filter("a LIKE @pattern", {"pattern": "x" * 1024})
 
 
-def test_a_hostile_pattern_takes_no_time():
+def test_a_hostile_pattern_is_matched_quickly():
     """SB-F08: what backtracks would take longer than the universe has been there."""
     view = MessageView.of(Message(properties={"t": "a" * 32_000}))
     started = time.process_time()
@@ -522,7 +522,7 @@ TRUTH = {TRUE: True, FALSE: False, UNKNOWN: None}
 
 
 @pytest.mark.parametrize(("left", "right"), list(product(TRUTH, TRUTH)))
-def test_truth_tables(left, right):
+def test_logical_operators_have_their_truth_tables(left, right):
     """SB-F11: AND is the least, OR the greatest, with Unknown between False and True."""
     order = [False, None, True]
     values = [order.index(TRUTH[left]), order.index(TRUTH[right])]
@@ -552,12 +552,12 @@ def test_truth_tables(left, right):
         "1 IN (2, {})",
     ],
 )
-def test_what_is_missing_makes_it_unknown(text, missing):
+def test_a_missing_property_makes_an_expression_unknown(text, missing):
     """SB-F11, SB-F12; a null is as what is missing (SB-F10)."""
     assert ask(text.format(missing)) is None
 
 
-def test_in_is_the_or_of_comparisons():
+def test_in_is_the_disjunction_of_comparisons():
     """SB-F09."""
     assert ask("1 IN (1, missing)") is True
     assert ask("amount IN (missing, 12)") is True
@@ -566,7 +566,7 @@ def test_in_is_the_or_of_comparisons():
     assert ask("amount IN (12, 'a')") is True  # what follows is not looked at
 
 
-def test_is_null_and_exists():
+def test_is_null_and_exists_test_properties():
     """SB-F10."""
     assert ask("nothing IS NULL AND missing IS NULL AND sys.DeadLetterSource IS NULL") is True
     assert ask("color IS NULL OR nothing IS NOT NULL") is False
@@ -576,7 +576,7 @@ def test_is_null_and_exists():
     )
 
 
-def test_what_comes_after_the_decision_is_not_evaluated():
+def test_evaluation_short_circuits():
     """SB-F11."""
     assert ask("1 = 0 AND 1/0 = 1") is False
     assert ask("1 = 0 AND 1 = 1 AND 1/0 = 1") is False
@@ -589,7 +589,7 @@ def test_what_comes_after_the_decision_is_not_evaluated():
 # Parameters, and what is seen
 
 
-def test_parameters():
+def test_parameters_are_substituted():
     """SB-F14."""
     assert ask("color = @Color AND amount > @limit", {"@color": "red", "LIMIT": Typed("long", 5)}) is True
     assert ask("when = @at AND took = @took AND id = @id AND paid = @paid", {
@@ -614,7 +614,7 @@ def test_parameters():
         {"x": 1, "@X": 2},
     ],
 )
-def test_a_parameter_of_no_use_is_refused_by_name(parameters):
+def test_an_invalid_parameter_is_refused_by_name(parameters):
     """SB-F14."""
     with pytest.raises(InvalidArgument, match=f"filter parameter {next(iter(parameters))!r}|filter parameter '@X'"):
         compile_filter("1 = 1", parameters)
@@ -648,7 +648,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_the_properties_of_the_message(name):
+def test_system_properties_have_the_values_of_the_message(name):
     """SB-F15."""
     if SEEN[name] is None:
         assert ask(f"sys.{name} IS NULL") is True
@@ -656,11 +656,11 @@ def test_the_properties_of_the_message(name):
         assert ask(f"sys.{name} = @x", {"x": SEEN[name]}) is True
 
 
-def test_every_system_property_is_named_above():
+def test_every_system_property_is_covered_by_these_tests():
     assert {system.name for system in SYSTEM.values()} == set(SEEN)
 
 
-def test_what_is_not_known_yet_is_unknown():
+def test_properties_that_are_not_known_yet_are_unknown():
     """SB-F15."""
     for name in ("SequenceNumber", "EnqueuedTimeUtc", "Size", "ExpiresAtUtc", "EnqueuedSequenceNumber"):
         assert ask(f"sys.{name} IS NULL", view=MessageView.of(MESSAGE)) is True
@@ -695,7 +695,7 @@ def test_set_creates_and_overwrites_and_remove_deletes():
     assert (MESSAGE.to, MESSAGE.subject) == ("t", "order")
 
 
-def test_remove_takes_every_spelling():
+def test_remove_deletes_every_spelling_of_a_name():
     """SB-260."""
     assert changed("REMOVE a", Message(properties={"a": 1, "A": 2, "b": 3})).properties == {"b": 3}
 
@@ -723,7 +723,7 @@ def test_remove_takes_every_spelling():
         (Decimal("1.50"), "x", Decimal("1.50")),
     ],
 )
-def test_set_keeps_the_type_where_it_can(existing, expression, expected):
+def test_set_keeps_the_type_of_a_property_where_possible(existing, expression, expected):
     """SB-261."""
     found = changed(f"SET x = {expression}", Message(properties={"x": existing})).properties["x"]
     assert (found, type(found), repr(found)) == (expected, type(expected), repr(expected))
@@ -734,7 +734,7 @@ def test_a_property_that_is_copied_keeps_its_type():
     assert repr(changed("SET copy = small SET again = exact").properties["copy"]) == "Typed('ubyte', 12)"
 
 
-def test_statements_see_what_those_before_did():
+def test_statements_see_the_effects_of_earlier_statements():
     """SB-262."""
     copy = changed("SET a = 1 SET a = a + 1 SET b = a SET sys.Label = 'n' + a SET c = sys.Label REMOVE a SET d = a")
     assert (copy.properties["b"], copy.properties["c"], copy.subject) == (2, "n2", "n2")
@@ -753,7 +753,7 @@ def test_an_unknown_system_property_is_refused(text):
 
 
 @pytest.mark.parametrize("name", [name for name, system in SYSTEM.items() if system.field is None])
-def test_what_the_broker_sets_cannot_be_changed(name):
+def test_read_only_system_properties_cannot_be_changed(name):
     """SB-263."""
     for text in (f"SET sys.{name} = 1", f"REMOVE sys.{name}"):
         with pytest.raises(InvalidFilter, match="expected one of the changeable properties: ContentType"):
@@ -761,12 +761,12 @@ def test_what_the_broker_sets_cannot_be_changed(name):
 
 
 @pytest.mark.parametrize("text", ["SET amount = missing", "SET amount = NULL", "SET sys.Label = missing + 1", "SET n = nothing"])
-def test_set_to_unknown_or_null_changes_nothing(text):
+def test_setting_unknown_or_null_changes_nothing(text):
     """SB-264."""
     assert changed(text) == MESSAGE
 
 
-def test_the_limits_of_an_action():
+def test_the_statements_and_the_length_of_an_action_are_limited():
     """SB-265."""
     compile_action("SET a = 1;" * 32)
     with pytest.raises(InvalidFilter, match="at most 32 statements"):
@@ -809,7 +809,7 @@ def test_system_properties_are_converted(text, field, expected):
         ("SET a = 1 / 0", "column 11: division by zero"),
     ],
 )
-def test_what_cannot_be_set_says_why(text, problem):
+def test_a_value_that_cannot_be_set_fails_with_the_reason(text, problem):
     """SB-F18."""
     with pytest.raises(FilterEvaluationError, match=problem):
         changed(text)
@@ -830,7 +830,7 @@ def test_what_cannot_be_set_says_why(text, problem):
         ("SET a = 1, b = 2", 10, "SET, REMOVE, ; or the end"),
     ],
 )
-def test_an_action_that_cannot_be_understood(text, column, expected):
+def test_an_invalid_action_is_refused(text, column, expected):
     """SB-F01."""
     with pytest.raises(InvalidFilter) as refused:
         compile_action(text)
@@ -843,7 +843,7 @@ def test_an_action_that_cannot_be_understood(text, column, expected):
 
 
 @given(PREDICATES, PROPERTIES)
-def test_a_filter_says_what_its_text_means(tree, properties):
+def test_a_filter_agrees_with_a_reference_evaluation(tree, properties):
     """SB-F02, SB-F04 to SB-F13: any filter, written down and read again, on any properties."""
     text = text_of(tree)
     assume(len(text) <= 1024)
@@ -855,7 +855,7 @@ def test_a_filter_says_what_its_text_means(tree, properties):
 
 
 @given(PREDICATES, PREDICATES, PROPERTIES)
-def test_laws_of_logic(left, right, properties):
+def test_expressions_obey_the_laws_of_logic(left, right, properties):
     """SB-F11: De Morgan, double negation, and neutral terms, failures included."""
     p, q = text_of(left), text_of(right)
     assume(len(p) + len(q) < 400)
@@ -896,7 +896,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.text() | st.lists(WORDS, max_size=40).map(" ".join) | st.lists(WORDS, max_size=40).map("".join))
-def test_no_text_does_more_than_be_refused(text):
+def test_any_text_is_compiled_or_refused(text):
     """SB-F01."""
     for compile_text in (compile_filter, compile_action):
         try:
@@ -906,7 +906,7 @@ def test_no_text_does_more_than_be_refused(text):
 
 
 @pytest.mark.parametrize("part", ["(", "-", "- ", "NOT ", "p(", "a=(", "a IN (", "(a=1 AND ", "((a)+(", "EXISTS(p("])
-def test_no_depth_exhausts_the_stack(part):
+def test_no_nesting_depth_exhausts_the_stack(part):
     """SB-F01: at most twenty levels, however deep the caller stands already."""
     for text in (part * (1024 // len(part)), part * 21 + "a"):
         with pytest.raises(InvalidFilter):
@@ -923,7 +923,7 @@ def test_no_depth_exhausts_the_stack(part):
         "a = " + "1+" * 500 + "1",
     ],
 )
-def test_what_is_within_the_limits_is_read_and_evaluated(text):
+def test_expressions_within_the_limits_are_evaluated(text):
     assert ask(text) is None
 
 

@@ -108,7 +108,7 @@ def test_a_length_takes_one_byte_or_four(code, length):
         (["x" * 252, None], "d00000010300000002"),
     ],
 )
-def test_a_list_has_one_byte_or_four_for_its_length_and_its_items(items, head):
+def test_a_list_has_one_byte_or_four_for_its_length_and_count(items, head):
     encoded = encode(items)
     assert encoded.hex().startswith(head) and decode(encoded) == items
     assert len(items_of(encoded, 0).items) == len(items) and items_of(encoded, 0).end == len(encoded)
@@ -150,7 +150,7 @@ def test_a_decimal_has_the_range_of_its_format(kind):
         ("747e000000", "sNaN"),
     ],
 )
-def test_decimals_of_ieee_754(encoded, text):
+def test_decimals_have_the_ieee_754_encoding(encoded, text):
     found = decode(bytes.fromhex(encoded)).value
     assert found.normalize() == Decimal(text) if found.is_finite() else str(found) == text
     if encoded != "746cb89680":
@@ -184,12 +184,12 @@ def test_decimals_of_ieee_754(encoded, text):
         ("f0000000050000ffff40", "the array at byte 9 has 65,535 items without content"),
     ],
 )
-def test_what_is_no_value_is_refused_with_the_place(encoded, problem):
+def test_an_invalid_value_is_refused_with_its_position(encoded, problem):
     with pytest.raises(BadEncoding, match=problem):
         decode(bytes.fromhex(encoded))
 
 
-def test_a_map_whose_keys_python_would_mix_up_keeps_its_pairs():
+def test_a_map_with_keys_that_are_equal_in_python_keeps_its_pairs():
     encoded = bytes.fromhex("c10904a1016140a3016140")  # a string and a symbol
     found = decode(encoded)
     assert amqp_types.kind_of(found) == "map" and len(found.value) == 2 and encode(found) == encoded
@@ -222,7 +222,7 @@ def test_values_are_nested_at_most_64_deep(wrap):
         (3_155_378_975_999_999_999, "9999-12-31T23:59:59.9999999+00:00"),
     ],
 )
-def test_ticks_of_an_instant(ticks, text):
+def test_an_instant_has_its_ticks(ticks, text):
     assert text_of_ticks(ticks) == text and ticks_of_text(text) == ticks
     assert encode(Typed("datetime-offset", text)).endswith(encode(Typed("long", ticks)))
     assert typed(decode(encode(Typed("datetime-offset", text)))) == ("datetime-offset", text)
@@ -234,7 +234,7 @@ def test_ticks_outside_the_years_1_to_9999_stay_encoded(ticks):
     assert typed(decode(encoded)) == ("described", encoded)
 
 
-def test_an_instant_of_another_time_zone_is_counted_in_utc():
+def test_an_instant_of_another_time_zone_is_converted_to_utc():
     assert ticks_of_text("0001-01-01T01:00:00.5+01:00") == 5_000_000
     assert ticks_of_text("0001-01-01T01:03:00.5+01:03") == 5_000_000
     with pytest.raises(ValueError, match="time zone"):
@@ -243,7 +243,7 @@ def test_an_instant_of_another_time_zone_is_counted_in_utc():
         encode(Typed("timespan", Decimal("0.05")))
 
 
-def test_an_array_has_items_of_one_type():
+def test_an_array_must_have_items_of_one_type():
     with pytest.raises(ValueError, match="must have one type, not int, string"):
         encode(Typed("array", [1, "a"]))
     with pytest.raises(ValueError, match="an array of list cannot be encoded"):
@@ -263,7 +263,7 @@ def test_an_array_without_content_has_no_more_items_than_it_has_bytes():
     assert written == ["e002ff40", "f0000000050000010040"]
 
 
-def test_the_items_of_a_list_or_a_map():
+def test_the_items_of_a_list_or_map_are_returned_encoded():
     assert items_of(bytes.fromhex("4045"), 1) == ("list", [], 2)
     assert items_of(bytes.fromhex("c003024041"), 0) == ("list", [(3, 4), (4, 5)], 5)
     assert items_of(bytes.fromhex("c1050254015402"), 0) == ("map", [(3, 5), (5, 7)], 7)

@@ -30,7 +30,7 @@ SIMPLE = st.one_of(
 
 
 @given(st.dictionaries(TEXT.filter(lambda name: name and "\x00" not in name), SIMPLE))
-def test_properties_come_back_as_they_were(properties):
+def test_properties_round_trip(properties):
     found = decode_properties(encode_properties(properties))
     assert found == properties
     assert {name: type(value) for name, value in found.items()} == {name: type(value) for name, value in properties.items()}
@@ -52,12 +52,12 @@ def test_properties_come_back_as_they_were(properties):
         Typed("symbol", "\x00"),
     ],
 )
-def test_types_that_python_lacks_come_back_typed(value):
+def test_types_that_python_lacks_are_returned_as_typed_values(value):
     (found,) = decode_properties(encode_properties({"a": value})).values()
     assert (found, found.type, found.value, repr(found)) == (value, value.type, value.value, repr(value))
 
 
-def test_a_decimal_is_read_as_a_number_however_it_was_written():
+def test_a_decimal_is_numeric_whether_typed_or_not():
     found = decode_properties(encode_properties({"a": Typed("decimal64", "1.50"), "b": Decimal("1.50")}))
     assert found == {"a": Decimal("1.50"), "b": Decimal("1.50")} and found["a"].type == "decimal64"
 
@@ -81,14 +81,14 @@ def test_a_decimal_is_read_as_a_number_however_it_was_written():
         (b"\x00", ["binary", "AA=="]),
     ],
 )
-def test_the_stored_form(value, stored):
+def test_properties_have_their_stored_form(value, stored):
     assert encode_properties({"a": value}) == {"a": stored}
 
 
 @pytest.mark.parametrize(
     "bad", [2**63, [], {}, Typed("int", "x"), Typed("boolean", 1), Typed("nonsense", 1), datetime(2026, 1, 1), Typed("int", 1.5)]
 )
-def test_what_cannot_be_kept_is_refused_by_name(bad):
+def test_values_that_cannot_be_stored_are_refused_by_name(bad):
     with pytest.raises(InvalidArgument, match="'a'"):
         encode_properties({"a": bad})
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_kept_is_refused_by_name(bad):
         ("\ud800", "contains an unpaired surrogate"),
     ],
 )
-def test_names_that_cannot_be_kept_are_refused(name, problem):
+def test_names_that_cannot_be_stored_are_refused(name, problem):
     with pytest.raises(InvalidArgument, match=problem) as refused:
         encode_properties({name: 1})
     assert refused.value.name == "application property"
@@ -127,14 +127,14 @@ def test_each_type_has_a_name():
         ("PT23H59M59.999999S", timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)),
     ],
 )
-def test_iso_durations(text, duration):
+def test_iso_durations_are_parsed_and_formatted(text, duration):
     assert durations.parse_iso(text) == duration
     assert durations.parse_iso(durations.format_iso(duration)) == duration
     assert durations.format_iso(duration) == text
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1 min", "PT1", "P1M", "nonsense"])
-def test_bad_iso_durations(text):
+def test_bad_iso_durations_are_refused(text):
     with pytest.raises(InvalidArgument, match="ISO 8601"):
         durations.parse_iso(text)
 
@@ -163,12 +163,12 @@ def test_bad_iso_durations(text):
         ("-P365000D", timedelta(days=-365_000)),
     ],
 )
-def test_durations_as_people_write_them(text, duration):
+def test_human_readable_durations_are_parsed(text, duration):
     assert durations.parse_human_or_iso(text) == duration
 
 
 @pytest.mark.parametrize("text", ["", "5", "5 parsecs", "s", "min 5"])
-def test_durations_nobody_understands(text):
+def test_invalid_durations_are_refused(text):
     with pytest.raises(InvalidArgument, match="use for example"):
         durations.parse_human_or_iso(text)
 
@@ -212,7 +212,7 @@ def test_formatting_a_duration_loses_nothing(duration):
         (timedelta(hours=2), "2 h"),
     ],
 )
-def test_durations_for_people(duration, text):
+def test_durations_are_formatted_for_reading(duration, text):
     assert durations.human(duration) == text
 
 
@@ -225,12 +225,12 @@ def test_durations_for_people(duration, text):
         ("ns/q/$Transfer/$DeadLetterQueue", EntityAddress("ns", "q", SubQueue.TRANSFER_DEAD_LETTER)),
     ],
 )
-def test_addresses(text, expected):
+def test_addresses_are_parsed(text, expected):
     assert EntityAddress.parse(text) == expected
     assert EntityAddress.parse(str(expected)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "ns", "ns/", "ns//q", "ns/$DeadLetterQueue"])
-def test_bad_addresses(text):
+def test_bad_addresses_are_refused(text):
     with pytest.raises(InvalidArgument, match="address"):
         EntityAddress.parse(text)

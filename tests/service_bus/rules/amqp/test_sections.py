@@ -19,7 +19,7 @@ def test_sections_are_equal_if_their_bytes_are():
 
 
 @pytest.mark.parametrize(("text", "expected"), [("5", 5), ("6", "6"), (None, None)])
-def test_an_id_has_its_type_while_it_has_its_text(text, expected):
+def test_an_id_keeps_its_type_while_its_text_is_unchanged(text, expected):
     typed = AmqpSections.stored(properties_with(None, {0: encode(Typed("ulong", 5))}))
     assert typed.typed_id("message-id", text) == expected
     assert AmqpSections(priority=1).typed_id("message-id", text) == text
@@ -61,13 +61,13 @@ def test_an_id_of_another_type_is_refused(value, problem):
         (None, {}, []),
     ],
 )
-def test_a_list_is_changed_at_its_places(items, changed, after):
+def test_a_list_is_changed_only_at_the_given_positions(items, changed, after):
     section = None if items is None else PROPERTIES + encode_list([encode(item) for item in items])
     new = {place: None if value is None else encode(value) for place, value in changed.items()}
     assert list_with(section, new) == encode_list([encode(item) for item in after])
 
 
-def test_properties_with_the_values_that_they_have_stay_as_they_are():
+def test_properties_set_to_their_own_values_stay_unchanged():
     wide = PROPERTIES + b"\xc0\x0a\x01\x80" + b"\x00" * 7 + b"\x05"  # a ulong in more bytes than it needs
     five: Any = encode(Typed("ulong", 5))
     assert properties_with(wide, {0: five}) == properties_with(wide, {0: five, 7: None}) == wide

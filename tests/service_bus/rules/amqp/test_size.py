@@ -33,59 +33,59 @@ def assert_size_is_exact(**fields: Any) -> None:
     assert prepare(message).size == len(encode_message(replace(message, message_id=message.message_id or "x" * 32))), fields
 
 
-def test_a_body():
+def test_the_size_of_a_body_is_exact():
     for length in LENGTHS:
         assert_size_is_exact(body=b"x" * length)
 
 
 @pytest.mark.parametrize("name", amqp_size.TEXTS)
-def test_a_text(name):
+def test_the_size_of_a_text_is_exact(name):
     for length in (0, 1, 64, 128):
         for text in ("x" * length, "ä" * length if name != "content_type" else "x"):
             assert_size_is_exact(**{name: text if text or name != "message_id" else None})
 
 
 @pytest.mark.parametrize("name", ["to", "subject", "content_type", "correlation_id"])
-def test_a_long_text(name):
+def test_the_size_of_a_long_text_is_exact(name):
     for length in LENGTHS:
         assert_size_is_exact(message_id="m", **{name: "x" * length})
 
 
-def test_texts_with_others_before_and_after_them():
+def test_the_size_of_combined_texts_is_exact():
     for first in amqp_size.TEXTS:
         for second in amqp_size.TEXTS:
             assert_size_is_exact(**{first: "x", second: "y" * 100})
 
 
-def test_sections_and_bodies_that_are_not_plain():
+def test_the_size_of_encoded_sections_and_bodies_is_exact():
     assert_size_is_exact(body=encode_body(BodyKind.VALUE, 1), body_kind=BodyKind.VALUE)
     assert_size_is_exact(body=encode_body(BodyKind.SEQUENCE, [[1]]), body_kind=BodyKind.SEQUENCE, subject="s")
     assert_size_is_exact(body=b"x", amqp=AmqpSections(durable=True, priority=9))
 
 
-def test_annotations():
+def test_the_size_of_annotations_is_exact():
     for scheduled in (None, NOON):
         for key in (None, "", "k", "k" * 128, "ä" * 128):
             for via in (None, "", "v", "v" * 128):
                 assert_size_is_exact(partition_key=key, via_partition_key=via, scheduled_enqueue_at=scheduled)
 
 
-def test_a_time_to_live():
+def test_the_size_of_a_time_to_live_is_exact():
     for milliseconds in (0.001, 1, 255, 256, 2**31):
         assert_size_is_exact(time_to_live=timedelta(milliseconds=milliseconds))
 
 
 @pytest.mark.parametrize("value", OF_EACH_TYPE, ids=repr)
-def test_a_property_of_each_type(value):
+def test_the_size_of_a_property_of_each_type_is_exact(value):
     assert_size_is_exact(properties={"a": value})
 
 
-def test_properties_of_any_length():
+def test_the_size_of_properties_of_any_length_is_exact():
     for length in LENGTHS:
         assert_size_is_exact(properties={"a": "x" * length})
         assert_size_is_exact(properties={"n" * (length + 1): True, "b": 1})
 
 
-def test_what_is_not_there_takes_nothing():
+def test_missing_sections_have_no_size():
     assert (amqp_size.of_properties(()), amqp_size.of_properties((None, None))) == (0, 0)
     assert (amqp_size.of_application_properties({}), amqp_size.of_header(None), amqp_size.of_annotations()) == (0, 0, 0)

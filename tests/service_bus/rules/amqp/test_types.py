@@ -61,7 +61,7 @@ from .test_properties import SIMPLE
         ("00a3017841", Typed("described", bytes.fromhex("00a3017841"))),
     ],
 )
-def test_the_encodings_of_the_specification(encoded, value):
+def test_values_have_the_encodings_of_the_specification(encoded, value):
     found = decode(bytes.fromhex(encoded))
     assert found == value and amqp_types.kind_of(found) == amqp_types.kind_of(value)
 
@@ -81,7 +81,7 @@ def test_an_application_property_of_any_type_is_stored_without_loss(encoded):
 
 
 @given(st.dictionaries(st.sampled_from("abc"), SIMPLE))
-def test_values_of_python_are_written(properties):
+def test_python_values_are_encoded(properties):
     for value in decode_properties(encode_properties(properties)).values():
         again = decode(encode(value))
         # AMQP counts in milliseconds.
@@ -98,7 +98,7 @@ def test_any_bytes_are_a_value_or_refused(data):
 
 
 @given(amqp_values.messages())
-def test_a_message_is_written_as_it_was_read(encoded):
+def test_a_message_round_trips_byte_for_byte(encoded):
     """Byte for byte, also after the checks of a send, whose size is the length of the whole message (SB-007)."""
     message = read_message(encoded)
     assert encode_message(message) == encoded
@@ -107,7 +107,7 @@ def test_a_message_is_written_as_it_was_read(encoded):
 
 
 @given(amqp_values.messages(), st.data())
-def test_a_damaged_message_is_read_or_refused_with_a_sentence(encoded, data):
+def test_a_damaged_message_is_read_or_refused_with_a_reason(encoded, data):
     at = data.draw(st.integers(0, len(encoded) - 1))
     damaged = encoded[:at] + data.draw(st.binary(max_size=3)) + encoded[at + data.draw(st.integers(0, 3)) :]
     try:
@@ -152,7 +152,7 @@ PROPERTIES = "005373c00401" + ID
         ("005377f0000000050000ffff40", "65,535 items without content"),
     ],
 )
-def test_what_is_no_valid_amqp_is_refused_with_a_sentence(encoded, problem):
+def test_invalid_amqp_is_refused_with_a_reason(encoded, problem):
     with pytest.raises(InvalidArgument, match=problem) as refused:
         read_message(bytes.fromhex(encoded))
     assert str(refused.value).startswith("message: is no valid AMQP: ")
@@ -166,7 +166,7 @@ def test_deep_nesting_is_refused():
         decode(data)
 
 
-def test_the_broker_s_own_annotations_must_have_their_types():
+def test_the_brokers_own_annotations_must_have_their_types():
     with pytest.raises(InvalidArgument, match="x-opt-scheduled-enqueue-time: 'later' is of another type"):
         notes = {"x-opt-scheduled-enqueue-time": "later"}
         read_message(AmqpSections(message_annotations=notes).raw + bytes.fromhex("00537740"))
@@ -183,7 +183,7 @@ def test_the_broker_s_own_annotations_must_have_their_types():
         (BodyKind.VALUE, Typed("array", [1, 2])),
     ],
 )
-def test_bodies_as_python_values(kind, value):
+def test_bodies_are_converted_to_python_values(kind, value):
     body = encode_body(kind, value)
     assert body_value(kind, body) == value
     again = read_message(encode_message(Message(body, body_kind=kind)))
@@ -204,7 +204,7 @@ def test_a_body_of_another_kind_is_refused(kind, body):
         prepare(Message(body, body_kind=kind))
 
 
-def test_what_python_gives_for_the_sections_is_read_back():
+def test_sections_set_from_python_round_trip():
     given = AmqpSections(
         durable=True, priority=9, delivery_annotations={"a": 1}, message_annotations={"b": [1, Typed("ulong", 2)]},
         user_id=b"me", content_encoding="gzip", absolute_expiry_time=datetime(2030, 1, 1, tzinfo=UTC),
@@ -223,7 +223,7 @@ def test_what_python_gives_for_the_sections_is_read_back():
      ("creation_time", datetime(2026, 1, 1)), ("footer", {"ß": 1}), ("message_annotations", {"a": object()}),
     ],
 )  # fmt: skip
-def test_what_amqp_cannot_encode_is_refused_by_name(field, value):
+def test_values_that_amqp_cannot_encode_are_refused_by_name(field, value):
     with pytest.raises(InvalidArgument) as refused:
         AmqpSections(**{field: value})
     assert refused.value.name.startswith(field)
