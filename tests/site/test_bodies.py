@@ -30,7 +30,7 @@ def server(tmp_path_factory):
 @pytest.mark.parametrize("path", ["/sign-in/", "/admin/login/", "/send/demo/orders", "/no/such/page", "/healthz"])
 @pytest.mark.parametrize("prefix", ["/tools/vitrine", ""])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_a_stranger_is_refused_before_it_is_collected(server, path, prefix, chunked):
+def test_a_large_body_of_an_anonymous_client_is_refused_before_it_is_read(server, path, prefix, chunked):
     """Regression: Django wrote all of it to the disk, and only then looked at the form's proof."""
     content = parts(50) if chunked else b"a" * (50 * MEGABYTE)
     answer = httpx.post(f"{server.url}{prefix}{path}", content=content, timeout=20)
@@ -40,7 +40,7 @@ def test_a_body_of_a_stranger_is_refused_before_it_is_collected(server, path, pr
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 
 
-def test_a_form_below_the_limit_is_looked_at(server):
+def test_a_form_below_the_limit_is_processed(server):
     assert httpx.post(f"{server.url}/sign-in/", content=b"a" * (2 * MEGABYTE)).status_code == 403
 
 
@@ -75,7 +75,7 @@ async def test_no_more_than_the_limit_reaches_the_application(declared, sent):
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_waits_to_be_told_is_not_asked_for_its_body():
+async def test_a_client_that_expects_100_continue_is_not_asked_for_a_large_body():
     async def app(scope, receive, send):
         await send({"type": "http.response.body", "body": b"no"})
 
@@ -89,7 +89,7 @@ async def test_a_client_that_waits_to_be_told_is_not_asked_for_its_body():
     await bodies.bounded_bodies(app)({"type": "http", "method": "POST", "path": "/", "headers": headers}, nothing, send)
 
 
-def test_pages_with_a_limit_of_their_own_exist():
+def test_pages_with_their_own_limit_exist():
     of_queues = {"explorer:send": ["demo", "q"], "explorer:messages_import": ["demo", "q"]}
     arguments = {**of_queues, "explorer:rabbitmq_definitions": ["demo"], "explorer:configuration": []}
     assert {reverse(name, args=arguments[name]) for name in settings.BODY_LIMITS}
@@ -97,7 +97,7 @@ def test_pages_with_a_limit_of_their_own_exist():
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("role", "status"), [("operator", 302), (None, 413)])
-def test_who_is_signed_in_may_send_a_large_file(live_site, client, person, role, status):
+def test_a_signed_in_user_may_send_a_large_file(live_site, client, person, role, status):
     address = EntityAddress(namespaces.ensure_namespace("large", Family.SERVICE_BUS, tier="premium").name, "q")
     entities.create_queue(address, max_message_size_in_kilobytes=10 * 1024)
     cookies = {}

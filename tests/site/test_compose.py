@@ -14,7 +14,7 @@ each_service = pytest.mark.parametrize("name", SERVICES)
 
 
 @each_service
-def test_a_container_has_no_more_than_it_needs(name):
+def test_a_container_has_only_the_privileges_it_needs(name):
     service = SERVICES[name]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["cap_drop"] == ["ALL"]
@@ -23,14 +23,14 @@ def test_a_container_has_no_more_than_it_needs(name):
     assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
 
 
-def test_only_the_web_server_is_open_and_only_to_this_machine():
+def test_only_the_web_server_is_published_and_only_on_the_loopback_address():
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
         "web": ["${BIND_ADDRESS:-127.0.0.1}:${PORT:-8000}:8000"]
     }
 
 
 @pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
-def test_a_spark_cluster_knows_its_own_secret_alone(name):
+def test_a_spark_cluster_has_only_its_own_secret(name):
     service = SERVICES[name]
     environment = service["environment"]
     assert not SECRETS & set(environment)
@@ -46,11 +46,11 @@ def test_the_driver_has_the_secret_of_the_cluster():
     assert environment["SPARK_CONF_authenticate_secret"] == "${SPARK_SECRET:-}"
 
 
-def test_only_the_web_server_and_the_servers_of_others_have_a_health_check():
+def test_only_the_web_server_and_third_party_servers_have_a_health_check():
     assert "HEALTHCHECK" in IMAGE and "/healthz" in IMAGE
     of_the_image = {name for name, service in SERVICES.items() if service.get("image") == "vitrine"}
     assert {name for name in of_the_image if SERVICES[name].get("healthcheck") != {"disable": True}} == {"web"}
 
 
-def test_containers_run_as_a_user_with_folders_of_its_own():
+def test_containers_run_as_a_user_with_its_own_folders():
     assert "USER vitrine" in IMAGE and "mkdir -m 700 /data /spark" in IMAGE

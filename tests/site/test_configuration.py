@@ -18,11 +18,11 @@ from .vitrine import manage
 @pytest.mark.parametrize(
     ("text", "expected"), [("0", False), ("no", False), ("Off", False), ("1", True), ("yes", True), ("", True), (None, True)]
 )
-def test_flag(text, expected):
+def test_a_flag_is_parsed(text, expected):
     assert flag(text, default=True) is expected
 
 
-def test_database_url_is_taken_apart():
+def test_database_url_is_parsed():
     found = database_from_url("postgresql://me:p%40ss@db.example:5433/broker?sslmode=require", {"prepare_threshold": 5})
     assert {name: found[name] for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")} == {
         "NAME": "broker",
@@ -34,24 +34,24 @@ def test_database_url_is_taken_apart():
     assert found["OPTIONS"] == {"prepare_threshold": 5, "sslmode": "require"}
 
 
-def test_database_url_may_name_a_folder_with_a_socket():
+def test_database_url_may_name_a_socket_folder():
     assert database_from_url("postgres://postgres@/vitrine?host=%2Ftmp%2Fpg", {})["HOST"] == "/tmp/pg"
 
 
 @pytest.mark.parametrize("url", ["mysql://me@here/db", "postgresql://me@here", "nonsense"])
-def test_another_database_url_is_refused_without_showing_it(url):
+def test_an_invalid_database_url_is_refused_without_showing_it(url):
     with pytest.raises(ImproperlyConfigured, match="must look like postgresql://"):
         database_from_url(url, {})
 
 
-def test_the_secret_key_is_made_once_for_its_owner_only(tmp_path):
+def test_the_secret_key_is_created_once_and_readable_only_by_its_owner(tmp_path):
     key = secret_key(tmp_path / "data")
     assert len(key) > 50
     assert secret_key(tmp_path / "data") == key
     assert stat.S_IMODE((tmp_path / "data" / "secret_key").stat().st_mode) == 0o600
 
 
-def test_a_key_that_a_full_disk_left_empty_is_made_anew(tmp_path):
+def test_an_empty_secret_key_file_is_replaced(tmp_path):
     (tmp_path / "secret_key").touch()
     assert len(secret_key(tmp_path)) > 50
 
@@ -65,7 +65,7 @@ def test_forms_are_trusted_over_tls():
 
 
 @pytest.mark.parametrize("command", [("sign_in_link",), ("connection_string", "demo")])
-def test_where_nothing_is_set_up_a_command_names_the_place_it_looked_at(db, tmp_path, command):
+def test_without_tables_a_command_names_the_database(db, tmp_path, command):
     host = quote(connection.get_connection_params()["host"], safe="")
     done = manage(*command, data=tmp_path, DATABASE_URL=f"postgresql://postgres@/postgres?host={host}")
     assert done.returncode == 1
@@ -73,7 +73,7 @@ def test_where_nothing_is_set_up_a_command_names_the_place_it_looked_at(db, tmp_
 
 
 @pytest.mark.parametrize("command", [("sign_in_link",), ("connection_string", "demo"), ("migrate",)])
-def test_where_nothing_is_set_up_a_command_starts_no_server(tmp_path, command):
+def test_without_a_data_folder_a_command_starts_no_server(tmp_path, command):
     done = manage(*command, data=tmp_path / "wrong", DATABASE_URL="")
     assert done.returncode == 1
     assert done.stderr == (
@@ -82,7 +82,7 @@ def test_where_nothing_is_set_up_a_command_starts_no_server(tmp_path, command):
     assert not (tmp_path / "wrong" / "postgres").exists()
 
 
-def test_the_place_is_the_data_folder_where_no_database_was_named(db, settings):
+def test_without_a_database_url_the_command_names_the_data_folder(db, settings):
     settings.DATABASE_URL = ""
     MigrationRecorder.Migration.objects.all().delete()
     with (
@@ -92,12 +92,12 @@ def test_the_place_is_the_data_folder_where_no_database_was_named(db, settings):
         raise UndefinedTable
 
 
-def test_tables_of_an_older_version_are_called_so(db):
+def test_tables_of_an_older_version_are_reported(db):
     MigrationRecorder.Migration.objects.filter(app="broker_core").latest("id").delete()
     with pytest.raises(ImproperlyConfigured, match="schema is out of date. Run make up or manage.py migrate first"), explained():
         raise UndefinedTable
 
 
-def test_another_mistake_of_a_command_is_not_explained_away(db):
+def test_other_errors_of_a_command_are_not_replaced(db):
     with pytest.raises(ProgrammingError), explained(), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT no_such_column FROM vitrine_namespace")

@@ -26,7 +26,7 @@ def data(tmp_path):
     return data
 
 
-def test_a_folder_that_exists_is_closed(data):
+def test_an_existing_folder_is_made_private(data):
     folder = Folder(data, "http://localhost/")
     folder.remember([])
     assert (mode(data), mode(data / "archive"), mode(data / "children.json")) == (0o700, 0o700, 0o600)
@@ -34,13 +34,13 @@ def test_a_folder_that_exists_is_closed(data):
     folder.release()
 
 
-def test_a_new_folder_is_closed(tmp_path):
+def test_a_new_folder_is_private(tmp_path):
     secret_key(tmp_path / "new")
     make_private(tmp_path / "other")
     assert mode(tmp_path / "new") == mode(tmp_path / "other") == 0o700
 
 
-def test_where_a_link_leads_is_not_changed(data, tmp_path):
+def test_the_target_of_a_link_is_not_changed(data, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o755)
     elsewhere.chmod(0o755)
@@ -49,7 +49,7 @@ def test_where_a_link_leads_is_not_changed(data, tmp_path):
     assert mode(elsewhere) == 0o755
 
 
-def test_the_user_of_the_server_may_pass_through_the_folder_of_root(data, monkeypatch):
+def test_the_user_of_the_server_may_traverse_the_folder_of_root(data, monkeypatch):
     monkeypatch.setattr(server, "system_group", lambda: os.stat(data).st_gid)
     data.chmod(0o711)
     make_private(data)
@@ -57,7 +57,7 @@ def test_the_user_of_the_server_may_pass_through_the_folder_of_root(data, monkey
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
-def test_root_lets_the_user_of_the_server_in_and_nobody_else(data):
+def test_root_grants_access_only_to_the_user_of_the_server(data):
     (data / "postgres").mkdir()
     make_private(data)
     server._let_in(data / "postgres")

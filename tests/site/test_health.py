@@ -34,7 +34,7 @@ def test_a_part_is_late_after_its_time(age, state):
     assert health._state(None if age is None else now - age, now, timedelta(seconds=30))["state"] == state
 
 
-def test_health_says_when_the_database_is_away(monkeypatch):
+def test_health_reports_an_unavailable_database(monkeypatch):
     def away():
         raise OperationalError("connection refused")
 
@@ -43,7 +43,7 @@ def test_health_says_when_the_database_is_away(monkeypatch):
     assert state["state"] == "down" and DOWN.items() <= state["parts"].items()
 
 
-def test_the_site_answers_with_the_state(live_site):
+def test_the_health_check_returns_the_state(live_site):
     answer = httpx.get(f"{live_site}/healthz")
     assert answer.status_code == 200 and answer.json()["parts"]["web"] == {"state": "ok"}
     assert answer.headers["Cache-Control"] == "no-store"
@@ -53,7 +53,7 @@ def test_the_site_answers_with_the_state(live_site):
 
 
 @pytest.mark.asyncio
-async def test_the_state_is_read_once_for_all_who_ask_within_a_second(monkeypatch):
+async def test_the_state_is_read_at_most_once_per_second(monkeypatch):
     """Regression: each request read it, and many of them starved the broker's API."""
     reads = []
 
@@ -72,7 +72,7 @@ async def test_the_state_is_read_once_for_all_who_ask_within_a_second(monkeypatc
 
 
 @pytest.mark.asyncio
-async def test_a_state_that_cannot_be_read_in_time_is_a_database_without_response(monkeypatch):
+async def test_a_state_that_cannot_be_read_in_time_means_an_unresponsive_database(monkeypatch):
     goes_on = threading.Event()
     monkeypatch.setattr(health, "_read", lambda: goes_on.wait(30) and {"state": "ok"})
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)

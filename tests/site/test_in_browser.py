@@ -8,7 +8,7 @@ import pytest
 from explorer.people.sign_in import link_for
 
 
-def test_the_link_signs_in_by_opening_it(live_site, person, browser_page):
+def test_opening_the_link_signs_in(live_site, person, browser_page):
     browser_page.goto(live_site + link_for(person()))
     browser_page.wait_for_url(f"{live_site}/")
     assert browser_page.title().endswith("Vitrine")
@@ -23,7 +23,7 @@ def test_without_scripts_the_button_signs_in(live_site, person, new_context):
 
 @pytest.mark.parametrize("path", ["/sign-in/", "/no-such-page"])
 @pytest.mark.parametrize("width", [375, 1360])
-def test_pages_that_stand_alone_fit(live_site, new_context, path, width):
+def test_standalone_pages_fit_the_window(live_site, new_context, path, width):
     context = new_context(viewport={"width": width, "height": 780})
     page = context.new_page()
     page.goto(live_site + path)

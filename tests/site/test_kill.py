@@ -87,7 +87,7 @@ def works_again(vitrine: Vitrine, clients: Clients) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_when_parts_are_killed(vitrine):
+def test_no_message_is_lost_when_parts_are_killed(vitrine):
     with Clients(vitrine) as clients:
         works_again(vitrine, clients)
         for part in PARTS:
@@ -103,7 +103,7 @@ def test_nothing_is_lost_when_parts_are_killed(vitrine):
 
 
 @pytest.mark.slow
-def test_a_database_that_hangs_is_answered_with_503_and_goes_on(vitrine):
+def test_a_hanging_database_causes_503_and_recovers(vitrine):
     """Regression: neither a send nor /healthz got an answer while the database's processes were stopped."""
     with Clients(vitrine) as clients:
         works_again(vitrine, clients)

@@ -27,7 +27,7 @@ def logged(error: Exception) -> str:
     return formatter.format(record)
 
 
-def test_a_task_that_beat_cannot_send_while_the_database_is_away_takes_two_lines():
+def test_a_task_that_beat_cannot_send_takes_two_log_lines():
     lines = logged(OperationalError("the connection is closed\n\tis the server running?")).splitlines()
     assert lines == [
         "ERROR celery.beat: Message Error: Couldn't apply scheduled task sweep: the connection is closed",
@@ -65,7 +65,7 @@ def limited(monkeypatch):
     return logger, lines, lambda: [windows.pop(0)() for _ in list(windows)]
 
 
-def test_lines_that_clients_repeat_are_counted_and_summed_up(limited):
+def test_repeated_log_lines_of_clients_are_counted_and_summarized(limited):
     """Regression: a line for each malformed request, and a traceback for each malformed frame, filled the log."""
     logger, lines, end_window = limited
     for number in range(1_234 + MOST_LINES):
@@ -78,13 +78,13 @@ def test_lines_that_clients_repeat_are_counted_and_summed_up(limited):
     assert lines[-1] == "WARNING Invalid request 1 of 100 %"
 
 
-def test_tracebacks_of_different_exceptions_are_different_lines(limited):
+def test_tracebacks_of_different_exceptions_are_not_repetitions(limited):
     logger, lines, _ = limited
     for error in (ValueError(), KeyError()) * MOST_LINES:
         logger.error("Exception in ASGI application", exc_info=error)
     assert len(lines) == 2 * MOST_LINES
 
 
-def test_what_clients_cause_is_limited_on_the_logger_of_the_web_server():
+def test_repetitions_are_limited_on_the_logger_of_the_web_server():
     assert any(isinstance(each, LimitRepeats) for each in logging.getLogger("uvicorn.error").filters)
     assert logs.WINDOW_SECONDS == 60

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
         ("soak", "soak"),
     ],
 )
-def test_checks_leave_the_data_of_make_up_alone(target, folder):
+def test_checks_do_not_use_the_data_of_make_up(target, folder):
     """They empty tables, and some kill the database server."""
     without = {name: value for name, value in os.environ.items() if name not in ("VITRINE_DATA", "MAKEFLAGS", "MAKELEVEL")}
     printed = subprocess.run(
@@ -44,17 +44,17 @@ def commands(target: str) -> str:
         ("test-quarantine", "quarantine"),
     ],
 )
-def test_a_test_in_quarantine_runs_apart(target, marks):
+def test_a_test_in_quarantine_runs_separately(target, marks):
     assert f'-m "{marks}"' in commands(target)
 
 
-def test_no_test_in_quarantine_is_a_success_and_no_other_test_is_a_failure():
+def test_an_empty_quarantine_succeeds_and_an_empty_test_run_fails():
     """The exit code 5 of pytest says that no test was collected."""
     assert "[ $code -ne 5 ] || code=0" in commands("test-quarantine")
     assert not [target for target in ("test", "test-slow", "test-quick") if "code=0" in commands(target)]
 
 
-def test_ci_runs_what_the_readme_says_and_no_failed_test_again():
+def test_ci_runs_the_commands_of_the_readme_without_retries():
     script, readme = (ROOT / ".ci" / "run").read_text(), (ROOT / "README.md").read_text()
     targets = re.findall(r"^make (\S+)", script, re.MULTILINE)
     assert targets == ["lint", "test", "test-slow", "test-quarantine"]

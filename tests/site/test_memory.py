@@ -45,18 +45,18 @@ def test_the_limit_of_a_control_group_counts_as_the_memory(machine, cgroup, limi
 
 
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096), ""])
-def test_a_control_group_without_a_limit_does_not_matter(machine, limit):
+def test_a_control_group_without_a_limit_is_ignored(machine, limit):
     root = machine(2 * GB, "0::/\n4:memory:/\n", {"sys/fs/cgroup/memory.max": limit})
     assert memory.shared_buffers(root) == "512MB"
 
 
-def test_a_system_without_control_groups(machine, tmp_path):
+def test_a_system_without_control_groups_uses_the_physical_memory(machine, tmp_path):
     machine(2 * GB)
     assert memory.usable(tmp_path / "elsewhere") == 2 * GB
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_server_has_these_buffers_and_the_page_of_sweeps_shows_them():
+def test_the_server_uses_the_computed_buffers_and_the_system_page_shows_them():
     megabytes = int(memory.shared_buffers().removesuffix("MB"))
     assert reads.health().buffer_bytes == megabytes * memory.MB
     assert "<dt>Shared buffers</dt>" in render_to_string("explorer/_system.html", {"health": reads.health(), "real_time": 1})

@@ -57,7 +57,7 @@ async def settled():
 
 @pytest.mark.parametrize(("headers", "limit"), [((), ANONYMOUS), ([(b"cookie", b"other=1")], ANONYMOUS), (SESSION, SIGNED_IN)])
 @pytest.mark.asyncio
-async def test_only_so_many_pages_are_in_progress_and_the_others_wait(headers, limit):
+async def test_the_number_of_pages_in_progress_is_limited_and_others_wait(headers, limit):
     pages = Pages()
     asked = pages.ask(limit.in_progress + 5, headers)
     await settled()
@@ -68,7 +68,7 @@ async def test_only_so_many_pages_are_in_progress_and_the_others_wait(headers, l
 
 
 @pytest.mark.asyncio
-async def test_those_who_are_signed_in_do_not_wait_for_the_others():
+async def test_signed_in_users_do_not_wait_for_anonymous_clients():
     pages = Pages()
     asked = [*pages.ask(ANONYMOUS.in_progress + 5), *pages.ask(1, SESSION)]
     await settled()
@@ -78,7 +78,7 @@ async def test_those_who_are_signed_in_do_not_wait_for_the_others():
 
 
 @pytest.mark.asyncio
-async def test_when_too_many_wait_the_next_is_refused():
+async def test_a_request_is_refused_when_too_many_wait():
     pages = Pages()
     asked = pages.ask(ANONYMOUS.in_progress + ANONYMOUS.waiting)
     await settled()
@@ -90,7 +90,7 @@ async def test_when_too_many_wait_the_next_is_refused():
 
 
 @pytest.mark.asyncio
-async def test_a_page_without_a_turn_in_time_is_refused(monkeypatch):
+async def test_a_page_that_waits_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(page_limits, "PATIENCE_SECONDS", 0.01)
     pages = Pages()
     asked = pages.ask(ANONYMOUS.in_progress)
@@ -102,7 +102,7 @@ async def test_a_page_without_a_turn_in_time_is_refused(monkeypatch):
 
 
 @pytest.mark.asyncio
-async def test_a_body_that_is_not_complete_has_no_turn():
+async def test_a_request_with_an_incomplete_body_takes_no_slot():
     pages = Pages()
     slow = pages.ask(ANONYMOUS.in_progress + 1, events=[{"type": "http.request", "body": b"a", "more_body": True}])
     complete = pages.ask(ANONYMOUS.in_progress)
@@ -115,7 +115,7 @@ async def test_a_body_that_is_not_complete_has_no_turn():
 
 
 @pytest.mark.asyncio
-async def test_a_page_that_fails_or_is_cancelled_gives_back_its_turn():
+async def test_a_page_that_fails_or_is_cancelled_frees_its_slot():
     class Fails(Pages):
         async def __call__(self, scope, receive, send):
             await receive()

@@ -17,7 +17,7 @@ def policy(answer) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("url", ["/sign-in/", "/nowhere-at-all", "/admin/"])
-def test_every_answer_has_the_strict_policy(client, db, url):
+def test_every_response_has_the_strict_content_security_policy(client, db, url):
     assert policy(client.get(url)) == {
         "default-src": "'none'",
         "script-src": "'self'",
@@ -36,7 +36,7 @@ def test_an_unknown_address_is_a_plain_404(client, db):
     assert b"Page not found" in answer.content
 
 
-def test_a_foreign_host_name_is_told_what_to_set(client, db):
+def test_an_unknown_host_name_is_refused_with_the_setting_to_change(client, db):
     answer = client.get("/sign-in/", HTTP_HOST="evil.example")
     assert answer.status_code == 400
     assert b"Add evil.example to ALLOWED_HOSTS" in answer.content
@@ -51,7 +51,7 @@ def test_a_foreign_host_name_is_told_what_to_set(client, db):
         (ValueError("secret detail"), 500, "Internal error"),
     ],
 )
-def test_a_failure_shows_no_stack_trace(client, monkeypatch, problem, status, says):
+def test_a_server_error_shows_no_stack_trace(client, monkeypatch, problem, status, says):
     def fails(*args, **kwargs):
         raise problem
 
@@ -67,7 +67,7 @@ def test_a_failure_shows_no_stack_trace(client, monkeypatch, problem, status, sa
     assert answer.has_header("Retry-After") == (status == 503)
 
 
-def test_a_form_without_its_proof_is_refused_in_words(person):
+def test_a_form_without_a_csrf_token_is_refused_with_a_reason(person):
     from django.test import Client
 
     answer = Client(enforce_csrf_checks=True).post("/sign-in/", {"username": "a", "password": "b"})
@@ -75,7 +75,7 @@ def test_a_form_without_its_proof_is_refused_in_words(person):
     assert b"Form expired" in answer.content
 
 
-def test_a_script_gets_only_the_notice():
+def test_an_htmx_request_gets_only_the_notice():
     answer = errors.page(RequestFactory().get("/", headers={"HX-Request": "true"}), 503, "Heading", "What to do")
     assert b"What to do" in answer.content
     assert b"<html" not in answer.content

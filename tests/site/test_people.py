@@ -23,7 +23,7 @@ def user(name: str):
         ("administrator", True, Right.ALL),
     ],
 )
-def test_a_person_is_created_with_a_role_and_signs_in_by_a_link(db, client, capsys, role, staff, rights):
+def test_a_user_is_created_with_a_role_and_signs_in_by_a_link(db, client, capsys, role, staff, rights):
     call_command("person", "mia", role=role)
     assert f"Created mia: role {role}." in capsys.readouterr().out
     mia = user("mia")
@@ -35,7 +35,7 @@ def test_a_person_is_created_with_a_role_and_signs_in_by_a_link(db, client, caps
     assert client.session["_auth_user_id"] == str(mia.pk)
 
 
-def test_a_role_is_changed_and_only_one_is_left(person, capsys):
+def test_a_changed_role_replaces_all_roles(person, capsys):
     person("administrator", username="boss")
     mia = person("administrator", username="mia")
     mia.set_password("open sesame 7")
@@ -50,7 +50,7 @@ def test_a_role_is_changed_and_only_one_is_left(person, capsys):
     assert (record.action, record.target, record.detail) == ("change person", "mia", "Role viewer.")
 
 
-def test_the_only_administrator_stays_one(person):
+def test_the_only_administrator_keeps_the_role(person):
     person("administrator", username="boss")
     with pytest.raises(CommandError, match="only administrator"):
         call_command("person", "boss", role="viewer")
@@ -58,7 +58,7 @@ def test_the_only_administrator_stays_one(person):
 
 
 @pytest.mark.parametrize("name", ["with space", "x" * 151, "", "semi;colon"])
-def test_a_name_that_cannot_be_signed_in_with_is_refused(db, name):
+def test_an_unusable_user_name_is_refused(db, name):
     with pytest.raises(CommandError, match="is not a valid name"):
         call_command("person", name, role="viewer")
 
@@ -68,7 +68,7 @@ def test_an_unknown_role_is_refused(db):
         call_command("person", "mia", "--role", "king")
 
 
-def test_a_link_for_nobody_in_particular_is_an_administrators(person, capsys):
+def test_a_link_without_a_user_name_is_for_an_administrator(person, capsys):
     person("viewer", username="vera")
     ada = person("administrator", username="ada")
     call_command("sign_in_link")
@@ -76,12 +76,12 @@ def test_a_link_for_nobody_in_particular_is_an_administrators(person, capsys):
     assert users.administrators().first() == ada
 
 
-def test_a_link_for_somebody_who_is_missing_says_how_to_create_them(db):
+def test_a_link_for_a_missing_user_names_the_command_to_create_the_user(db):
     with pytest.raises(CommandError, match="manage.py person vera --role viewer"):
         call_command("sign_in_link", user="vera")
 
 
-def test_the_demonstration_has_a_person_of_each_role(db, monkeypatch, person):
+def test_the_demo_has_a_user_of_each_role(db, monkeypatch, person):
     """Regression: the README named people who did not exist. Who is there already keeps the role."""
     monkeypatch.setattr(set_up, "parts", lambda: ())
     person("administrator", username="otto")

@@ -10,7 +10,7 @@ from explorer.people import sign_in
 from explorer.people.roles import actor_for, role_name
 
 
-def test_opening_the_link_signs_nobody_in_and_does_not_use_it_up(client, person):
+def test_opening_the_link_neither_signs_in_nor_invalidates_it(client, person):
     link = sign_in.link_for(person())
     for _ in range(2):
         assert b"Sign in as administrator" in client.get(link).content
@@ -28,7 +28,7 @@ def test_the_link_signs_in_once(client, person):
         assert b"This link has already been used." in again.content
 
 
-def test_an_old_link_says_so(client, person, settings):
+def test_an_expired_link_says_so(client, person, settings):
     link = sign_in.link_for(person())
     settings.SIGN_IN_LINK_SECONDS = -1
     assert b"This link has expired." in client.post(link).content
@@ -45,7 +45,7 @@ def test_a_broken_link_says_so(client, db, token):
     assert b"This link is incomplete or belongs to another installation." in answer.content
 
 
-def test_a_link_of_a_deactivated_person_is_refused(client, person):
+def test_a_link_of_a_deactivated_user_is_refused(client, person):
     user = person()
     link = sign_in.link_for(user)
     user.is_active = False
@@ -53,7 +53,7 @@ def test_a_link_of_a_deactivated_person_is_refused(client, person):
     assert client.post(link).status_code == 403
 
 
-def test_password_sign_in_and_sign_out(client, person):
+def test_a_user_signs_in_with_a_password_and_signs_out(client, person):
     user = person("viewer")
     user.set_password("open sesame 7")
     user.save()
@@ -77,14 +77,14 @@ def test_the_admin_uses_the_same_sign_in(client, db):
         (None, Right.NONE, Right.ALL),
     ],
 )
-def test_rights_of_roles(person, role, has, lacks):
+def test_each_role_has_its_rights(person, role, has, lacks):
     actor = actor_for(person(role))
     assert actor.rights & has == has
     assert not actor.rights & lacks
     assert str(actor) == f"user:{role or 'nobody'}"
 
 
-def test_seeing_bodies_is_a_right_of_its_own(person):
+def test_viewing_bodies_is_a_separate_right(person):
     from django.contrib.auth import get_user_model
     from django.contrib.auth.models import Permission
     from django.core.management import call_command
@@ -97,26 +97,26 @@ def test_seeing_bodies_is_a_right_of_its_own(person):
     assert role_name(viewer) == "viewer"
 
 
-def test_somebody_who_left_has_no_right(person):
+def test_a_deactivated_user_has_no_rights(person):
     user = person("administrator")
     user.is_active = False
     assert actor_for(user).rights == Right.NONE
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_the_admin_refuses_whoever_is_no_staff_instead_of_sending_them_in_a_circle(client, person, role):
+def test_the_admin_refuses_users_without_staff_status_instead_of_redirecting_them(client, person, role):
     client.force_login(person(role))
     answer = client.get("/admin/", follow=True)
     assert answer.status_code == 403
     assert b"The admin requires staff status." in answer.content
 
 
-def test_the_admin_sends_strangers_to_the_sign_in_and_lets_staff_in(client, person):
+def test_the_admin_redirects_anonymous_visitors_to_the_sign_in_and_admits_staff(client, person):
     assert client.get("/admin/", follow=True).redirect_chain[-1] == ("/sign-in/?next=%2Fadmin%2F", 302)
     client.force_login(person("administrator"))
     assert client.get("/admin/login/?next=/admin/", follow=True).redirect_chain[-1] == ("/admin/", 302)
 
 
-def test_a_link_for_somebody_unknown_names_them(db):
+def test_a_link_for_an_unknown_user_names_the_user(db):
     with pytest.raises(CommandError, match="no active user vera"):
         call_command("sign_in_link", user="vera")

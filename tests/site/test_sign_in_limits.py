@@ -38,7 +38,7 @@ def attempts(count: int, **more) -> list[int]:
     return [attempt(**more).status_code for _ in range(count)]
 
 
-def test_after_some_failures_the_right_password_has_to_wait_too(ada):
+def test_after_several_failures_even_the_right_password_is_delayed(ada):
     """Regression: 40 wrong passwords, and then the right one signed in."""
     assert attempts(TRIES) == [200] * TRIES
     answer = attempt(PASSWORD)
@@ -49,27 +49,27 @@ def test_after_some_failures_the_right_password_has_to_wait_too(ada):
     assert "_auth_user_id" not in answer.client.session
 
 
-def test_the_wait_ends(ada):
+def test_the_delay_ends(ada):
     attempts(TRIES)
     AuditRecord.objects.update(at=timezone.now() - WINDOW)
     assert attempt(PASSWORD).status_code == 302
 
 
-def test_what_was_refused_while_waiting_does_not_prolong_it(ada):
+def test_attempts_during_the_delay_do_not_extend_it(ada):
     attempts(TRIES)
     before = AuditRecord.objects.count()
     assert attempts(10) == [429] * 10
     assert AuditRecord.objects.count() == before
 
 
-def test_the_admins_sign_in_is_the_same(ada):
+def test_the_admins_sign_in_has_the_same_limits(ada):
     answer = Client().post("/admin/login/?next=/admin/", {"username": "ada", "password": PASSWORD}, REMOTE_ADDR=ELSEWHERE)
     assert answer.url.startswith(reverse("explorer:sign_in"))
     attempts(TRIES)
     assert attempt(PASSWORD, path=answer.url).status_code == 429
 
 
-def test_any_other_form_is_limited_as_well(ada, rf):
+def test_every_other_sign_in_form_is_limited(ada, rf):
     from django.contrib.admin.forms import AdminAuthenticationForm
 
     attempts(TRIES)
@@ -78,7 +78,7 @@ def test_any_other_form_is_limited_as_well(ada, rf):
     assert request.sign_in_wait <= WINDOW
 
 
-def test_strangers_do_not_lock_a_person_out(ada):
+def test_failures_from_other_addresses_do_not_lock_a_user_out(ada):
     """An address that the account has signed in from lately is blocked by nobody else; a new one is, and a link helps there."""
     assert attempt(PASSWORD, address=HOME).status_code == 302
     for number in range(TRIES_PER_ACCOUNT):
@@ -91,7 +91,7 @@ def test_strangers_do_not_lock_a_person_out(ada):
     assert attempt(PASSWORD, address="198.51.100.7").status_code == 302
 
 
-def test_a_long_unused_address_is_known_no_more(ada):
+def test_an_address_unused_for_long_is_forgotten(ada):
     attempt(PASSWORD, address=HOME)
     AuditRecord.objects.update(at=timezone.now() - sign_in_limits.KNOWN_FOR)
     for number in range(TRIES_PER_ACCOUNT):
@@ -99,19 +99,19 @@ def test_a_long_unused_address_is_known_no_more(ada):
     assert attempt(PASSWORD, address=HOME).status_code == 429
 
 
-def test_a_link_signs_in_where_passwords_have_to_wait(ada):
+def test_a_link_signs_in_while_passwords_are_delayed(ada):
     attempts(TRIES)
     assert Client().post(sign_in.link_for(ada), REMOTE_ADDR=ELSEWHERE).status_code == 302
     assert attempt(PASSWORD).status_code == 302
 
 
-def test_an_address_that_tries_many_accounts_has_to_wait(ada):
+def test_an_address_that_tries_many_accounts_is_delayed(ada):
     assert {attempt(name=f"user{n}").status_code for n in range(TRIES_PER_ADDRESS)} == {200}
     assert attempt(PASSWORD).status_code == 429
     assert attempt(PASSWORD, address=HOME).status_code == 302
 
 
-def test_a_success_begins_the_count_anew(ada):
+def test_a_success_resets_the_count(ada):
     for _ in range(3):
         assert attempts(TRIES - 1) == [200] * (TRIES - 1)
         assert attempt(PASSWORD).status_code == 302
@@ -136,7 +136,7 @@ def test_the_addresses_of_one_client_count_together(rf, given, counted):
     assert sign_in_limits.address_of(rf.get("/", REMOTE_ADDR=given)) == counted
 
 
-def test_the_audit_tells_of_sign_ins_and_of_the_limit(ada):
+def test_the_audit_records_sign_ins_and_the_limit(ada):
     attempt(PASSWORD, address=HOME)
     attempts(TRIES)
     found = [(record.actor, record.action, record.target, record.outcome) for record in AuditRecord.objects.order_by("pk")]
@@ -148,7 +148,7 @@ def test_the_audit_tells_of_sign_ins_and_of_the_limit(ada):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_attempts_at_the_same_time_count(ada):
+def test_concurrent_attempts_are_counted(ada):
     def guess(number: int) -> int:
         try:
             return attempt(PASSWORD if number == 39 else "wrong").status_code
@@ -161,6 +161,6 @@ def test_attempts_at_the_same_time_count(ada):
     assert answers[-1] == 429
 
 
-def test_the_limits_leave_people_room():
+def test_the_limits_are_tolerant_enough_for_users():
     assert timedelta(minutes=5) <= WINDOW <= timedelta(hours=1)
     assert min(TRIES_PER_ADDRESS, TRIES_PER_ACCOUNT) > TRIES

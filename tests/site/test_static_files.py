@@ -24,7 +24,7 @@ def collected(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_ours_are_smaller_and_without_comments(collected, name):
+def test_our_static_files_are_minified(collected, name):
     source, found = Path(finders.find(f"explorer/{name}")).read_text(), (collected / name).read_text()
     assert len(found) < len(source) * 0.9 and not COMMENT.search(found)
     strings = re.compile(r'"(?:[^"\\\n]|\\.)*"|`[^`]*`')
@@ -32,7 +32,7 @@ def test_ours_are_smaller_and_without_comments(collected, name):
     assert [one for one in strings.findall(found) if one not in code] == []
 
 
-def test_files_of_others_are_not_changed(collected):
+def test_third_party_files_are_not_changed(collected):
     for name in ("vendor/htmx/htmx.min.js", "vendor/htmx/hx-ws.min.js"):
         assert (collected / name).read_bytes() == Path(finders.find(f"explorer/{name}")).read_bytes()
 

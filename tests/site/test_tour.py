@@ -20,7 +20,7 @@ def vitrine():
 
 
 @pytest.mark.slow
-def test_the_first_five_minutes(vitrine, new_context):
+def test_the_first_five_minutes_of_the_readme_work(vitrine, new_context):
     tour = Tour(new_context(viewport={"width": 1280, "height": 800}).new_page(), vitrine.url)
     tour.sees_what_needs_a_person(vitrine.sign_in_link())
     tour.opens_a_busy_queue_and_a_message()

@@ -28,14 +28,14 @@ def vitrine():
         running.remove()
 
 
-def test_every_part_reports_itself(vitrine):
+def test_every_part_reports_its_health(vitrine):
     parts = eventually(lambda: (found := vitrine.health()) and found["worker"]["state"] == "ok" and found, 30)
     assert {name: part["state"] for name, part in parts.items() if name != "java"} == {
         "web": "ok", "database": "ok", "worker": "ok", "beat": "ok", "disk": "ok"
     }  # fmt: skip
 
 
-def test_the_start_says_what_it_does_until_the_link(vitrine):
+def test_the_start_prints_its_steps_and_the_link(vitrine):
     said = [line.partition(" | ")[2] for line in vitrine.output.splitlines() if line.startswith("      up |")]
     assert said[:6] == [
         f"starting PostgreSQL in {vitrine.data / 'postgres'}",
@@ -82,7 +82,7 @@ def test_the_link_signs_in_once_and_pages_and_files_have_the_prefix(vitrine):
     assert "This link has already been used." in httpx.get(link).text
 
 
-def test_a_first_load_is_light_and_its_files_are_kept(vitrine):
+def test_a_first_load_is_small_and_its_files_are_cached(vitrine):
     """60 KB as they come over the line; each file under a name of its content's, which a browser never asks for again."""
     with httpx.Client(follow_redirects=True, headers={"Accept-Encoding": "gzip"}) as client:
         link = manage("sign_in_link", data=vitrine.data, PORT=str(vitrine.port), PATH_PREFIX="/tools/vitrine").stdout.strip()
@@ -95,7 +95,7 @@ def test_a_first_load_is_light_and_its_files_are_kept(vitrine):
     assert sum(answer.num_bytes_downloaded for answer in [answer, *files]) < 60 * 1024
 
 
-def test_a_second_one_on_the_same_folder_is_told_about_the_first(vitrine):
+def test_a_second_start_on_the_same_folder_names_the_running_process(vitrine):
     second = manage("up", data=vitrine.data, PORT=str(free_port()))
     assert second.returncode == 1
     assert f"already running on {vitrine.data}: process {vitrine.supervisor.pid}" in second.stderr
@@ -104,20 +104,20 @@ def test_a_second_one_on_the_same_folder_is_told_about_the_first(vitrine):
     assert vitrine.supervisor.poll() is None
 
 
-def test_a_lone_command_uses_the_running_database(vitrine):
+def test_a_separate_command_uses_the_running_database(vitrine):
     before = vitrine.process("postgres").pid
     assert manage("sign_in_link", data=vitrine.data).stdout.startswith("http://127.0.0.1:8000/sign-in/")
     assert vitrine.process("postgres").pid == before
 
 
-def test_nobody_else_can_reach_the_database(vitrine):
+def test_no_other_user_can_reach_the_database(vitrine):
     assert (vitrine.data / "postgres").stat().st_mode & 0o077 == 0
     kinds = {connection.family for connection in vitrine.process("postgres").net_connections() if connection.status == "LISTEN"}
     assert socket.AF_INET not in kinds
     assert (vitrine.data / "secret_key").stat().st_mode & 0o077 == 0
 
 
-def test_a_taken_port_is_said_before_anything_starts(tmp_path):
+def test_a_port_in_use_is_reported_before_the_start(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = manage("up", data=tmp_path, PORT=str(port))
@@ -135,7 +135,7 @@ def test_a_taken_port_is_said_before_anything_starts(tmp_path):
         ({"DATABASE_URL": "postgresql://me:secret@127.0.0.1:1/db"}, "127.0.0.1:1, database db) cannot be reached"),
     ],
 )
-def test_wrong_settings_are_said_in_words(tmp_path, settings, says):
+def test_invalid_settings_are_reported(tmp_path, settings, says):
     refused = manage("up", data=tmp_path, **{"PORT": str(free_port())} | settings)
     assert refused.returncode == 1
     assert says in refused.stderr
@@ -143,13 +143,13 @@ def test_wrong_settings_are_said_in_words(tmp_path, settings, says):
     assert "secret@" not in refused.stderr
 
 
-def test_a_path_too_long_for_a_socket_is_said(tmp_path):
+def test_a_path_too_long_for_a_socket_is_reported(tmp_path):
     refused = manage("up", data=tmp_path / ("long" * 25), PORT=str(free_port()))
     assert refused.returncode == 1
     assert "Set VITRINE_DATA to a folder with a shorter path" in refused.stderr
 
 
-def test_a_data_folder_that_cannot_be_made_is_said(tmp_path):
+def test_a_data_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
     refused = manage("up", data=Path(tmp_path / "file" / "data"), PORT=str(free_port()))
     assert refused.returncode == 1

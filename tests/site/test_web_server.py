@@ -104,7 +104,7 @@ def other_requests(server: Server):
     + [b"POST /sign-in/ HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: "],
     ids=["request line", "header value", "header name", "trailer"],
 )
-def test_a_head_of_100_megabytes_is_refused_early_and_stops_nobody(server, start):
+def test_a_request_head_of_100_megabytes_is_refused_early_without_delaying_others(server, start):
     """Regression: httptools collects it quadratically, and every other request waited for over a minute."""
     begun = time.monotonic()
     with other_requests(server), server.connect() as connection:
@@ -124,12 +124,12 @@ def test_many_headers_of_more_than_64_kb_are_refused(server, name):
     assert b"at most 64 KB" in answer
 
 
-def test_a_head_below_the_limit_is_served(server):
+def test_a_request_head_below_the_limit_is_served(server):
     cookie = "c=" + "v" * (MAX_HEAD_BYTES - 1000)
     assert httpx.get(f"{server.url}/sign-in/", headers={"Cookie": cookie}).status_code == 200
 
 
-def test_requests_of_one_connection_count_each_for_itself(server):
+def test_the_limits_apply_to_each_request_of_a_connection(server):
     with httpx.Client() as client:
         for _ in range(5):
             assert client.get(f"{server.url}/sign-in/", headers={"X-Header": "v" * 30000}).status_code == 200
@@ -143,7 +143,7 @@ def test_pipelined_requests_are_answered_in_turn(server):
         assert answer_of(connection).count(b"HTTP/1.1 200 OK") == 5
 
 
-def test_slow_and_silent_clients_are_ended_and_stop_nobody(server):
+def test_slow_and_silent_clients_are_disconnected_without_delaying_others(server):
     """A byte a second prolongs nothing."""
     with other_requests(server):
         slow, silent, kept, blank = [server.connect() for _ in range(4)]
@@ -165,7 +165,7 @@ def test_slow_and_silent_clients_are_ended_and_stop_nobody(server):
         assert time.monotonic() - begun < HEAD_SECONDS + 6
 
 
-def test_an_address_has_only_so_many_connections(server):
+def test_the_connections_of_an_address_are_limited(server):
     held = [server.connect() for _ in range(CONNECTIONS)]
     with server.connect() as one_more:
         assert b" 429 " in answer_of(one_more)
@@ -195,7 +195,7 @@ def test_a_client_that_pauses_keeps_its_connection(server):
         (b"GET /healthz HTTP/1.0\r\n", b"503"),  # HTTP/1.0 has none; the database of this server is away
     ],
 )
-def test_a_request_has_one_host(server, request_head, status):
+def test_a_request_must_have_exactly_one_host(server, request_head, status):
     with server.connect() as connection:
         connection.sendall(request_head + b"\r\n")
         assert answer_of(connection).split(b" ")[1] == status
@@ -210,7 +210,7 @@ def impatient(tmp_path_factory):
 
 @pytest.mark.parametrize("path", [b"/sign-in/", b"/no/such/page", b"/servicebus/demo/q/messages"])
 @pytest.mark.parametrize("framing", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_end_is_refused(impatient, path, framing):
+def test_an_endless_body_is_refused(impatient, path, framing):
     """Regression: a byte a second held a connection for ever."""
     with impatient.connect() as connection:
         connection.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + framing + b"\r\n\r\n")
@@ -227,7 +227,7 @@ def test_a_body_that_does_not_end_is_refused(impatient, path, framing):
         assert answer.split(b" ")[1] in (b"408", b"401") and (b"KB of the request's body" in answer or b"401" in answer)
 
 
-def test_a_body_that_goes_on_arriving_has_time(impatient):
+def test_a_body_that_keeps_arriving_does_not_time_out(impatient):
     with impatient.connect() as connection:
         connection.sendall(b"POST /sign-in/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 700000\r\n\r\n")
         for _ in range(7):
@@ -236,7 +236,7 @@ def test_a_body_that_goes_on_arriving_has_time(impatient):
         assert connection.recv(15) == b"HTTP/1.1 403 Fo"
 
 
-def test_a_body_that_a_client_is_not_asked_for_yet_has_time(impatient):
+def test_a_body_awaiting_100_continue_does_not_time_out(impatient):
     request = b"POST /servicebus/demo/q/messages HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
     with impatient.connect() as connection:
         connection.sendall(request)
