@@ -38,12 +38,12 @@ def is_looked_at(text):
     return INSERTS.search(text) or changed_columns(text) & {"subqueue", "state", "entity_id"} or takes_scheduled(text)
 
 
-def test_the_table_has_all_statements_that_put_messages_into_a_list_or_take_scheduled_ones_away():
+def test_the_table_has_all_statements_that_add_messages_or_remove_scheduled_messages():
     assert len(TABLE) > 30
     assert set(TABLE) == {name for name, text in SQL.items() if is_looked_at(text)}
 
 
-def test_each_statement_records_the_activity_that_the_table_says():
+def test_each_statement_records_the_activity_of_the_table():
     for name, activity in TABLE.items():
         recorded = set(re.findall(r"last_use = (\d+)", SQL[BY_ANOTHER.get(name, name)]))
         if name == "import_messages":
@@ -51,5 +51,5 @@ def test_each_statement_records_the_activity_that_the_table_says():
         assert recorded == (set() if activity == "no" else {str(int(UseKind[activity.upper()]))}), name
 
 
-def test_each_row_says_why():
+def test_each_row_has_a_reason():
     assert all(len(why) > 10 for _, _, why in ROWS)

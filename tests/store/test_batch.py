@@ -53,12 +53,12 @@ def run(request):
     return by_thread if request.param == "threads" else lambda step: asyncio.run(in_loop(one(step)))
 
 
-def test_each_statements_rows_are_returned_and_a_later_one_sees_what_an_earlier_one_did(table, named, run):
+def test_each_statement_returns_its_rows_and_sees_the_effects_of_earlier_statements(table, named, run):
     for n in (1, 2, 3):  # prepared at the first
         assert run(Batch((named(INSERT, n=n), named(COUNT, n=7)))) == [[(n,)], [(n, 7)]]
 
 
-def test_it_is_one_transaction(table, named, run):
+def test_a_batch_is_one_transaction(table, named, run):
     text = "INSERT INTO batch_test VALUES (%(n)s::int) RETURNING pg_current_xact_id()::text AS xid"
     [one], [other] = run(Batch((named(text, n=1), named(text, n=2))))
     assert one == other
@@ -82,7 +82,7 @@ def test_a_commit_that_fails_is_reported(table, named, run):
     assert run(Batch((named(INSERT, n=1), named(COUNT, n=0)))) == [[(1,)], [(1, 0)]]
 
 
-def test_within_a_transaction_it_is_part_of_it(table, named, run):
+def test_within_a_transaction_a_batch_is_part_of_it(table, named, run):
     def steps():
         found = yield Batch((named(INSERT, n=1), named(COUNT, n=0)))
         raise RuntimeError(found)
@@ -92,7 +92,7 @@ def test_within_a_transaction_it_is_part_of_it(table, named, run):
     assert stored() == []
 
 
-def test_statements_that_only_a_cursor_can_run_are_run_in_one_transaction_too(table, named, run):
+def test_statements_that_require_a_cursor_run_in_the_same_transaction(table, named, run):
     """A statement whose parameter has no known type is not prepared."""
     odd = named("SELECT jsonb_build_object('n', %(n)s) AS found", n=1)
     assert run(Batch((named(INSERT, n=1), odd))) == [[(1,)], [({"n": 1},)]]
@@ -101,7 +101,7 @@ def test_statements_that_only_a_cursor_can_run_are_run_in_one_transaction_too(ta
     assert stored() == [1]
 
 
-def test_statements_that_were_deallocated_are_prepared_anew(table, named):
+def test_deallocated_statements_are_prepared_again(table, named):
     run = lambda: driver.run(iterated(Batch((named(INSERT, n=len(stored()) + 1), named(COUNT, n=0)))))  # noqa: E731
     run()
     connections.current().execute("DEALLOCATE ALL")
@@ -120,7 +120,7 @@ def test_a_lost_connection_is_reported_as_an_unknown_outcome(table, named, run):
     assert run(Batch((named(INSERT, n=1), named(COUNT, n=0)))) == [[(1,)], [(1, 0)]]
 
 
-def test_a_server_that_dies_without_a_word_is_an_operational_error(table, named):
+def test_a_server_that_dies_silently_is_an_operational_error(table, named):
     connection = connections.current()
     steps = connection.direct.execute_all([named(COUNT, n=1), named("SELECT pg_sleep(%(n)s::int)", n=30)])
     wanted, sleeps = (
@@ -155,7 +155,7 @@ def test_an_interrupted_batch_leaves_no_connection_in_use(table, named):
     assert connection.closed or connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
 
 
-async def test_a_cancelled_batch_is_undone_and_its_connection_used_on(table, named):
+async def test_a_cancelled_batch_is_rolled_back_and_its_connection_stays_usable(table, named):
     task = asyncio.create_task(
         aio.run(iterated(Batch((named(INSERT, n=1), named("SELECT pg_sleep(%(n)s::int), 'batch'", n=60)))))
     )

@@ -28,7 +28,7 @@ def test_a_connection_ends_with_its_thread(db):
     assert opened_in_a_thread().closed
 
 
-def test_a_thread_uses_the_connection_that_another_left(db):
+def test_a_thread_reuses_the_connection_of_an_ended_thread(db):
     connections.close_all()
     first = opened_in_a_thread(leaving=True)
     assert not first.closed
@@ -47,11 +47,11 @@ def test_a_connection_that_the_server_closed_is_not_used_again(db):
     assert opened_in_a_thread() is not first
 
 
-def test_a_connection_inside_a_transaction_is_not_left_to_others(db):
+def test_a_connection_inside_a_transaction_is_not_reused(db):
     assert opened_in_a_thread(leaving=True, statement="BEGIN").closed
 
 
-def test_at_most_some_connections_are_kept(db):
+def test_the_number_of_kept_connections_is_limited(db):
     def work():
         found.append(connections.current())
         barrier.wait(10)
@@ -74,7 +74,7 @@ def test_a_thread_has_its_own_connection_until_it_closes_it(db):
     assert first.closed and connections.current() is not first
 
 
-def test_a_script_ends_silently(db):
+def test_a_script_with_connections_ends_silently(db):
     """Its connections are closed before the modules go, those of threads that still run, too."""
     script = """
 import sys, threading, time
@@ -98,7 +98,7 @@ with connections.using(database):
     assert (ended.stdout, ended.stderr) == ("1\n", "")
 
 
-def test_a_forked_child_leaves_the_connections_of_its_parent_alone(db):
+def test_a_forked_child_does_not_use_the_connections_of_its_parent(db):
     """Those of other threads end with these in the child; those that are open are closed when it exits."""
     script = """
 import os, sys, threading

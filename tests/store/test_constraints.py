@@ -56,7 +56,7 @@ def insert(table, row):
         ("vitrine_traffic", TRAFFIC, {"step": 20}, "out_of_range"),
     ],
 )
-def test_what_must_never_be_is_refused(db, table, row, forbidden, constraint):
+def test_forbidden_rows_violate_a_constraint(db, table, row, forbidden, constraint):
     insert(table, row)
     with pytest.raises(psycopg.errors.CheckViolation) as refusal:
         insert(table, row | forbidden)

@@ -72,7 +72,7 @@ def by_cursor(connection, sql, **params):
         return cursor.fetchall() if cursor.rownumber is not None else []
 
 
-def test_psycopg_has_the_internals_that_the_direct_path_is_built_on():
+def test_psycopg_has_the_internals_used_by_the_direct_path():
     """If this fails after an update of psycopg, read its changes, adapt store/direct.py, and then widen requirements.txt."""
     assert signature(_make_nt).parameters.keys() == {"enc", "names"}
     assert (int(Wait.R), int(Wait.W), int(Ready.R), int(Ready.W)) == (1, 2, 1, 2)
@@ -104,19 +104,19 @@ VALUES = {
 }  # fmt: skip
 
 
-def test_every_type_that_is_written_has_values_here():
+def test_every_written_type_is_covered_by_these_tests():
     assert set(VALUES) == set(direct._SCALARS)
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_value_arrives_as_a_cursor_sends_it(connection, kind):
+def test_a_value_is_sent_as_by_a_cursor(connection, kind):
     for value in [*VALUES[kind], None]:
         sql = f"SELECT %(v)s::{kind} AS v, %(v)s::{kind}::text AS shown, 10 %% 4 AS rest"
         assert directly(connection, sql, v=value) == by_cursor(connection, sql, v=value), value
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_list_arrives_as_a_cursor_sends_it(connection, kind):
+def test_a_list_is_sent_as_by_a_cursor(connection, kind):
     sql = f"SELECT %(v)s::{kind}[] AS v, %(v)s::{kind}[]::text AS shown"
     same = [value for value in VALUES[kind] if type(value) is type(VALUES[kind][0])]  # a cursor takes no others in a list
     for values in (same, [*same, None], [None], [], None):
@@ -156,7 +156,7 @@ def test_every_statement_is_prepared_from_its_text_alone(connection):
     assert {name for name, sql in SQL.items() if connection.wait(connection.direct._prepare(sql)) is None} == BY_CURSOR
 
 
-def test_rows_are_those_of_a_cursor(connection):
+def test_rows_equal_those_of_a_cursor(connection):
     columns = "n, n::text AS t, ARRAY[n] AS a, now() AS at, '{\"a\": 1}'::jsonb AS j, NULL::uuid AS u"
     sql = f"SELECT {columns} FROM generate_series(1, %(n)s) AS n"
     rows, expected = directly(connection, sql, n=3), by_cursor(connection, sql, n=3)
@@ -167,7 +167,7 @@ def test_rows_are_those_of_a_cursor(connection):
     assert directly(connection, "CREATE TEMPORARY TABLE made (n int)") == []
 
 
-def test_only_so_many_statements_stay_prepared(connection, monkeypatch):
+def test_the_number_of_prepared_statements_is_limited(connection, monkeypatch):
     monkeypatch.setattr(direct, "MAX_PREPARED", 3)
     for turn in range(2):
         for n in range(5):
@@ -176,13 +176,13 @@ def test_only_so_many_statements_stay_prepared(connection, monkeypatch):
     assert found == (3,)
 
 
-def test_a_statement_that_was_deallocated_is_prepared_anew(connection):
+def test_a_deallocated_statement_is_prepared_again(connection):
     for _ in range(2):
         assert directly(connection, "SELECT %(n)s::int4 AS n", n=1) == [(1,)]
         connection.execute("DEALLOCATE ALL")
 
 
-def test_a_statement_whose_columns_have_changed_is_prepared_anew(connection):
+def test_a_statement_whose_columns_have_changed_is_prepared_again(connection):
     connection.execute("CREATE TEMPORARY TABLE changing (n int)")
     connection.execute("INSERT INTO changing VALUES (1)")
     assert directly(connection, "SELECT * FROM changing") == [(1,)]
@@ -190,7 +190,7 @@ def test_a_statement_whose_columns_have_changed_is_prepared_anew(connection):
     assert directly(connection, "SELECT * FROM changing") == [(1, "a")]
 
 
-def test_a_statement_in_a_transaction_is_the_cursors(connection, named):
+def test_a_statement_in_a_transaction_is_left_to_the_cursor(connection, named):
     count = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'vitrine%'"
     step = named("SELECT %(n)s::int4 AS n", n=5)
 
@@ -211,7 +211,7 @@ def test_errors_are_those_of_the_server(connection):
     assert directly(connection, "SELECT 1 / %(n)s AS n", n=1) == [(1,)]
 
 
-def test_an_answer_counts_only_when_the_commit_has_not_failed(connection):
+def test_a_result_is_returned_only_if_the_commit_succeeded(connection):
     """A deferred constraint is checked by the commit, after the rows were sent."""
     connection.execute("CREATE TEMPORARY TABLE late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
     sql = "INSERT INTO late SELECT %(n)s FROM generate_series(1, %(times)s) RETURNING n"
@@ -230,7 +230,7 @@ def test_a_lost_connection_is_an_operational_error(connection, named, sql):
     assert run(named("SELECT 1 AS one")) == [(1,)]
 
 
-def test_a_server_that_dies_without_a_word_is_an_operational_error(connection, db):
+def test_a_server_that_dies_silently_is_an_operational_error(connection, db):
     """As a killed server does it: the socket ends in the middle of an answer."""
     directly(connection, "SELECT %(n)s::int4", n=1)
     steps = connection.direct.execute("SELECT pg_sleep(%(n)s::int4)", {"n": 30})
@@ -273,7 +273,7 @@ def test_an_interrupted_statement_ends_on_the_server(connection, named):
     eventually(lambda: connections.current().execute(active).fetchone() == (0,))
 
 
-def test_a_statement_by_cursor_that_is_interrupted_closes_its_connection_too(connection, named):
+def test_an_interrupted_cursor_statement_closes_its_connection(connection, named):
     def interrupt(*_):
         raise SoftTimeLimit
 
@@ -374,7 +374,7 @@ def test_values_that_cannot_be_stored_are_named(queue):
         service_bus.receive(queue, 2**63)
 
 
-def test_a_wait_for_a_lock_is_refused_as_before(queue, named):
+def test_a_lock_timeout_is_raised(queue, named):
     holder = psycopg.connect(**connections.Database().parameters() | {"autocommit": False})
     try:
         holder.execute("LOCK TABLE vitrine_entity IN ACCESS EXCLUSIVE MODE")
@@ -407,7 +407,7 @@ def texts(monkeypatch):
 
 @pytest.mark.usefixtures("texts")
 class TestBehind:
-    def test_the_rows_are_those_of_the_second_statement(self, connection):
+    def test_the_rows_of_the_second_statement_are_returned(self, connection):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
         insert = Statement("INSERT INTO t VALUES (%(n)s) RETURNING n, current_setting('synchronous_commit') AS mode", {"n": 5})
         seen = "SELECT current_setting('synchronous_commit') AS mode, count(*) FROM t"
@@ -415,7 +415,7 @@ class TestBehind:
         assert directly(connection, seen) == [("on", 1)]
         assert connection.pgconn.pipeline_status == pq.PipelineStatus.OFF
 
-    def test_an_error_of_the_first_two_undoes_both(self, connection):
+    def test_an_error_of_the_first_two_statements_undoes_both(self, connection):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
         with pytest.raises(psycopg.errors.DivisionByZero):
             behind(connection, "SELECT 1 / 0", before="INSERT INTO t VALUES (1)")
@@ -446,7 +446,7 @@ class TestBehind:
         assert connection.closed
 
     @pytest.mark.parametrize("name", range(3))
-    def test_a_statement_that_was_deallocated_is_prepared_anew(self, connection, name):
+    def test_a_deallocated_statement_is_prepared_again(self, connection, name):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
         insert = "INSERT INTO t VALUES (1) RETURNING n"
         assert behind(connection, insert) == [(1,)]
@@ -455,12 +455,12 @@ class TestBehind:
         assert behind(connection, insert) == [(1,)]
         assert directly(connection, "SELECT count(*) FROM t") == [(2,)]
 
-    def test_in_a_transaction_it_is_left_to_the_cursor(self, connection):
+    def test_in_a_transaction_the_statements_are_left_to_the_cursor(self, connection):
         with connection.transaction(), pytest.raises(NotDirect):
             behind(connection, "SELECT 1")
 
     @pytest.mark.parametrize("kind", [KeyboardInterrupt, SoftTimeLimit])
-    def test_an_interrupted_one_leaves_no_connection_in_use(self, connection, kind):
+    def test_an_interrupted_statement_pair_leaves_no_connection_in_use(self, connection, kind):
         def interrupt(*_):
             raise kind
 

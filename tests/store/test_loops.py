@@ -29,7 +29,7 @@ def connected():
 
 
 @pytest.mark.parametrize("turn", range(25))
-def test_a_loop_ends_beside_receives_that_nobody_awaits(queue, turn):
+def test_a_loop_ends_despite_pending_receives(queue, turn):
     async def main():
         for _ in range(40):
             asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
@@ -38,7 +38,7 @@ def test_a_loop_ends_beside_receives_that_nobody_awaits(queue, turn):
     run_within(10, main)
 
 
-def test_nothing_is_left_connected_when_a_loop_has_ended(queue):
+def test_no_connection_remains_after_the_end_of_a_loop(queue):
     service_bus.send(queue, [Message(b"a")])
     before = connected()
 
@@ -54,7 +54,7 @@ def test_nothing_is_left_connected_when_a_loop_has_ended(queue):
     eventually(lambda: connected() <= before, 15)  # the connection for wake-ups ends some time after the last wait
 
 
-def test_a_loop_that_was_closed_may_be_used_again_before_it_ends(queue):
+def test_a_loop_may_be_used_again_after_aio_close(queue):
     async def main():
         await service_bus.peek.aio(queue)
         await aio.close()
@@ -63,7 +63,7 @@ def test_a_loop_that_was_closed_may_be_used_again_before_it_ends(queue):
     run_within(10, main)
 
 
-def test_more_calls_than_connections_take_their_turn(queue):
+def test_calls_beyond_the_number_of_connections_wait(queue):
     async def main():
         sent = await asyncio.gather(*(service_bus.send.aio(queue, [Message(b"a")]) for _ in range(10 * aio.POOL_SIZE)))
         assert sorted(number for (number,) in sent) == list(range(1, 10 * aio.POOL_SIZE + 1))

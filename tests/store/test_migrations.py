@@ -34,7 +34,7 @@ def tables_of_an_older_version(db):
 
 
 @pytest.mark.parametrize("command", ["migrate", "up"])
-def test_tables_of_an_older_version_are_refused_with_what_to_do(tables_of_an_older_version, tmp_path, command):
+def test_tables_of_an_older_version_are_refused_with_the_remedy(tables_of_an_older_version, tmp_path, command):
     answer = manage(command, data=tmp_path, DATABASE_URL=tables_of_an_older_version, PORT=str(free_port()))
     assert answer.returncode != 0
     said = answer.stdout + answer.stderr

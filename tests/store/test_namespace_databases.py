@@ -82,7 +82,7 @@ def all_rows(alias):
     return {table: rows(alias, table) for table in TABLES}
 
 
-def test_a_namespace_lives_in_its_database_and_leaves_nothing_in_the_default_one(two_databases):
+def test_a_namespace_uses_only_its_own_database(two_databases):
     before = all_rows("default")
     namespaces.create_namespace("Far", Family.SERVICE_BUS)
     entities.create_queue(FAR)
@@ -99,7 +99,7 @@ def test_a_namespace_lives_in_its_database_and_leaves_nothing_in_the_default_one
     assert rows(ALIAS, "vitrine_message") == 3 and rows(ALIAS, "vitrine_message_event") >= 7
 
 
-async def test_asynchronous_calls_and_those_combined_run_there_too(queues):
+async def test_asynchronous_and_combined_calls_run_in_the_namespaces_database(queues):
     before = all_rows("default")
     await asyncio.gather(*(service_bus.send.aio(FAR, [Message(b"%d" % n)]) for n in range(10)))
     waiting = asyncio.create_task(service_bus.receive.aio(FAR, 20, max_wait_seconds=5))
@@ -109,7 +109,7 @@ async def test_asynchronous_calls_and_those_combined_run_there_too(queues):
     assert all_rows("default") == before and rows(ALIAS, "vitrine_message_event") == 30
 
 
-async def test_combined_calls_to_queues_of_the_same_id_stay_apart(queues):
+async def test_combined_calls_to_queues_of_the_same_id_stay_separate(queues):
     calls = [service_bus.send.aio(queue, [Message(queue.namespace.encode())]) for queue in queues for _ in range(10)]
     await asyncio.gather(*calls)
     assert [{m.body for m in service_bus.peek(queue)} for queue in queues] == [{b"near"}, {b"Far"}]
@@ -166,7 +166,7 @@ def test_the_archive_of_each_database_has_its_own_folder(queues, settings, tmp_p
         assert paths and all((folder / path).is_file() for path in paths)
 
 
-def test_lists_over_all_namespaces_add_up_the_databases(queues):
+def test_lists_of_all_namespaces_combine_the_databases(queues):
     service_bus.send(FAR, [Message(b"1", message_id="far-away")])
     assert [n.name for n in namespaces.list_namespaces() if not n.is_system] == ["Far", "near"]
     assert [row.address for row in reads.overview() if row.address.path == "orders"] == [FAR, NEAR]
@@ -208,7 +208,7 @@ async def test_the_live_feed_follows_the_events_of_each_database(queues):
     assert news[Database()].latest.get(near.id) is None
 
 
-def test_the_other_families_and_their_connections_run_there_too(two_databases):
+def test_the_other_families_use_the_namespaces_database(two_databases):
     connections.assign({"far-host": ALIAS, "faraccount": ALIAS})
     before = all_rows("default")
     rabbitmq.create_vhost("far-host")
@@ -239,7 +239,7 @@ def test_no_transaction_spans_two_databases(queues):
         service_bus.receive_from([NEAR, FAR])
 
 
-def test_a_chosen_database_holds_all_namespaces_of_the_block(queues):
+def test_a_selected_database_applies_to_all_namespaces_of_the_block(queues):
     with connections.using(Database()):
         with pytest.raises(EntityNotFound):
             service_bus.send(FAR, [Message(b"1")])
@@ -254,7 +254,7 @@ def test_an_unknown_database_is_refused_by_name(two_databases):
 # The seam: nothing goes round it
 
 
-def test_every_use_case_says_which_namespace_it_concerns():
+def test_every_use_case_declares_its_namespace_parameter():
     for module in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
         if ".migrations" not in module.name:
             importlib.import_module(module.name)
@@ -276,7 +276,7 @@ DIRECT = {
 }
 
 
-def test_no_other_module_connects_or_runs_steps_itself():
+def test_no_other_module_connects_or_runs_steps():
     """Reads the source: psycopg.connect, connections.current(), Database.parameters(), driver.run and aio.run."""
     root = Path(broker_core.__path__[0]).parent
     files = [file for package in ("broker_core", "explorer") for file in (root / package).rglob("*.py")]

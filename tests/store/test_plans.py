@@ -98,7 +98,7 @@ def prepare(connection, name):
 
 
 @pytest.mark.parametrize("before", ["new", "emptied and vacuumed"])
-def test_the_join_order_holds_on_empty_small_and_full_tables(connection, before):
+def test_the_join_order_is_stable_on_empty_small_and_full_tables(connection, before):
     namespaces.create_namespace("plans", Family.SERVICE_BUS)
     queue = EntityAddress("plans", "q")
     entities.create_queue(queue)

@@ -37,7 +37,7 @@ def test_a_protected_entity_is_not_deleted_until_the_protection_is_removed(one_o
             reads.entity(address)
 
 
-def test_what_contains_a_protected_entity_is_not_deleted(one_of_each, account, vhost):
+def test_a_namespace_with_a_protected_entity_is_not_deleted(one_of_each, account, vhost):
     for address in one_of_each:
         namespaces.set_protected(address, True, actor=ANN)
     for delete, name in ((queue_storage.delete_account, account), (rabbitmq.delete_vhost, vhost)):

@@ -9,7 +9,7 @@ from broker_core.service_bus.rules.values import LockedMessage, Message, StoredM
 
 
 @pytest.mark.parametrize(("read", "kind"), [(service_bus.peek, StoredMessage), (service_bus.receive, LockedMessage)])
-def test_a_message_read_has_every_field(queue, read, kind):
+def test_a_message_row_has_every_field(queue, read, kind):
     """They are set without the class's own way, which would miss one."""
     service_bus.send(queue, [Message(b"x")])
     [message] = read(queue)

@@ -21,7 +21,7 @@ def shown(*args):
     return out.getvalue()
 
 
-def test_a_statement_is_shown_with_its_comments_and_all_that_it_includes():
+def test_a_statement_is_shown_with_its_comments_and_includes():
     text = shown("receive")
     assert text.startswith("-- Lock up to max_count available messages")
     assert "-- include:" not in text
@@ -44,13 +44,13 @@ def test_an_unknown_name_is_refused_with_similar_ones(name, error):
         shown(name)
 
 
-def test_the_plan_is_the_one_the_broker_uses(db):
+def test_the_plan_is_that_of_the_broker(db):
     text = shown("receive", "--explain")
     assert re.search(r"Index Scan using vitrine_message_pkey on vitrine_message", text)
     assert "$1" in text
 
 
-def test_a_reader_that_closes_the_pipe_ends_it_quietly():
+def test_closing_the_pipe_ends_the_command_silently():
     """As in `manage.py show_sql | head`."""
     with subprocess.Popen(
         [sys.executable, "manage.py", "show_sql"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -59,7 +59,7 @@ def test_a_reader_that_closes_the_pipe_ends_it_quietly():
         assert (process.stderr.read(), process.wait(60)) == (b"", 0)
 
 
-def test_a_plan_needs_a_statement_that_has_one():
+def test_a_plan_requires_a_statement_with_a_plan():
     without = next(name for name in SQL if not PLANNED.match(SQL[name]))
     with pytest.raises(CommandError, match=f"no plan for '{without}'"):
         shown(without, "--explain")

@@ -22,11 +22,11 @@ from tests.looking import ledger_agrees
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(SQL) if PLANNED.match(SQL[name])])  # those that EXPLAIN takes
-def test_statement_is_sound(db, name):
+def test_every_statement_can_be_planned(db, name):
     assert plan_of(name)
 
 
-def test_each_statement_says_what_it_promises():
+def test_each_statement_has_a_description():
     bare = []
     for file in PACKAGE.glob("*/sql/*.sql"):
         bare += re.findall(r"^-- name: (\w+)\n(?!-- [A-Z])", file.read_text(), re.MULTILINE)
@@ -56,7 +56,7 @@ def test_the_numbers_in_statements_have_names():
     assert found == []
 
 
-def test_a_name_stands_for_the_number_of_its_enum(tmp_path):
+def test_a_name_is_replaced_by_the_number_of_its_enum(tmp_path):
     (tmp_path / "a.sql").write_text(
         "-- name: all\nSELECT '{@SUBQUEUE_MAIN,@STATE_SCHEDULED}', @LEDGER_LOCKED + @OP_SENT, @EVENT_MOVED;\n"
     )
@@ -72,7 +72,7 @@ def test_a_name_stands_for_the_number_of_its_enum(tmp_path):
         ("-- name: bad\nSELECT 1\n-- name: bad\nSELECT 2", "name 'bad' is defined twice"),
     ],
 )
-def test_a_faulty_file_is_refused_when_it_is_loaded(tmp_path, text, error):
+def test_an_invalid_file_is_refused_on_load(tmp_path, text, error):
     (tmp_path / "a.sql").write_text(text)
     with pytest.raises(ValueError, match=error):
         load(tmp_path.glob("*.sql"))
@@ -113,7 +113,7 @@ def _advance(entity_id):
     connections.close_all_of_this_thread()
 
 
-def test_a_message_that_changes_while_it_is_settled_is_settled_all_the_same(broker_database):
+def test_a_message_renewed_while_it_is_settled_is_settled(broker_database):
     """A renewal that commits while a settlement waits for it leaves a version of the row that its snapshot cannot see."""
     namespaces.create_namespace("settle-race", Family.SERVICE_BUS)
     queue = EntityAddress("settle-race", "q")
@@ -159,7 +159,7 @@ def _while_it_is_renewed(message, action):
     return reports[0]
 
 
-def test_the_client_library_remembers_every_statement(broker_database):
+def test_the_client_library_caches_every_statement(broker_database):
     """The name it is set by is private: when a new version of psycopg has another one, this tells."""
     longest = max(SQL.values(), key=len)
     assert len(longest) > 4096
@@ -170,7 +170,7 @@ def test_the_client_library_remembers_every_statement(broker_database):
     assert _query2pg.cache_info().hits == before + 1
 
 
-def test_an_entity_is_looked_up_as_soon_as_there_are_a_few(broker_database):
+def test_an_entity_is_found_by_its_index_in_small_tables(broker_database):
     """With the server's own settings the planner would know nothing of the first fifty, and read them all each time."""
     connection = connections.current()
     ((options,),) = connection.execute("SELECT reloptions FROM pg_class WHERE relname = 'vitrine_entity'").fetchall()

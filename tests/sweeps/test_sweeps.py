@@ -42,7 +42,7 @@ def test_expired_messages_are_removed_at_their_expiry(make_queue, step, dead_let
 
 @pytest.mark.parametrize("statement", ["expire", "expire_by_default"])
 @pytest.mark.parametrize(("unflushed", "commits"), [(True, "off"), (False, "on")])
-def test_only_a_sweep_of_its_own_commits_without_waiting_for_the_disk(queue, statement, unflushed, commits):
+def test_only_sweeps_commit_without_waiting_for_the_disk(queue, statement, unflushed, commits):
     own = connections.current()
     given = {"entity_id": entity_id(queue), "subqueue": 0, "max_count": 5, "properties": None, "from_number": 0}
     with own.transaction():
@@ -51,7 +51,7 @@ def test_only_a_sweep_of_its_own_commits_without_waiting_for_the_disk(queue, sta
     assert own.execute("SHOW synchronous_commit").fetchone() == ("on",)
 
 
-def test_a_sweep_in_a_callers_transaction_leaves_its_commit_alone(make_queue, step):
+def test_a_sweep_in_a_callers_transaction_does_not_change_its_commit(make_queue, step):
     queue = make_queue(default_message_time_to_live=MINUTE)
     service_bus.send(queue, [Message(b"by default"), Message(b"by its own", time_to_live=SECOND)])
     step(MINUTE)
@@ -62,7 +62,7 @@ def test_a_sweep_in_a_callers_transaction_leaves_its_commit_alone(make_queue, st
             assert cursor.fetchone() == ("on",)
 
 
-def test_messages_that_expire_by_the_default_are_removed_behind_any_number_of_others(make_queue, step):
+def test_messages_that_expire_by_the_default_are_found_behind_any_number_of_others(make_queue, step):
     """SB-921: 1,200 locked ones at the head do not hide the expired ones behind them."""
     queue = make_queue(default_message_time_to_live=MINUTE, lock_duration=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"held")] * 1200)
@@ -74,7 +74,7 @@ def test_messages_that_expire_by_the_default_are_removed_behind_any_number_of_ot
     assert len(service_bus.complete(queue, [m.lock_token for m in held]).settled) == 1200
 
 
-def test_sweeps_are_told_of_what_may_be_due_alone(make_queue, step):
+def test_sweeps_visit_only_entities_with_possibly_due_messages(make_queue, step):
     """An empty queue has nothing that can have expired, whatever would live by its default."""
     queue = make_queue(default_message_time_to_live=MINUTE)
 
@@ -130,7 +130,7 @@ def test_expired_locks_are_ended(make_queue, step):
     assert ledger_agrees(queue)
 
 
-def test_a_renewed_lock_is_left_alone(queue, step):
+def test_a_renewed_lock_is_not_ended(queue, step):
     service_bus.send(queue, [Message(b"a")])
     (held,) = service_bus.receive(queue)
     step(MINUTE - SECOND)
@@ -153,7 +153,7 @@ def test_scheduled_messages_become_active_in_order_of_their_schedule(queue, step
     assert ledger_agrees(queue)
 
 
-def test_two_sweepers_at_once_do_everything_once(make_queue, step):
+def test_two_concurrent_sweeps_process_each_message_once(make_queue, step):
     queue = make_queue(dead_lettering_on_message_expiration=True)
     service_bus.send(queue, [Message(b"x", time_to_live=SECOND)] * 3000)
     step(MINUTE)
@@ -175,7 +175,7 @@ def test_two_sweepers_at_once_do_everything_once(make_queue, step):
     assert ledger_agrees(queue)
 
 
-def test_idleness_goes_by_the_namespaces_clock_alone(make_queue, step):
+def test_idleness_is_measured_only_by_the_namespaces_clock(make_queue, step):
     """A namespace whose clock was stopped a day ago: what the database's clock showed at a change does not count."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     connections.current().execute(
@@ -185,7 +185,7 @@ def test_idleness_goes_by_the_namespaces_clock_alone(make_queue, step):
     assert sweeps.delete_idle_entities() == {"deleted": [str(queue)]}
 
 
-def test_an_idle_queue_is_deleted_and_reading_is_no_activity(make_queue, step):
+def test_an_idle_queue_is_deleted_and_reading_does_not_count_as_activity(make_queue, step):
     """SB-190, SB-194."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     step(timedelta(minutes=4))
@@ -219,7 +219,7 @@ def test_a_waiting_receiver_keeps_its_queue(make_queue, step):
     waiter.join()
 
 
-def test_scheduled_messages_keep_a_queue_from_being_idle(make_queue, step):
+def test_scheduled_messages_prevent_idle_deletion(make_queue, step):
     """SB-918."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=now(queue) + timedelta(hours=2))])
@@ -241,7 +241,7 @@ def test_the_messages_of_a_deleted_queue_end_with_an_event(queue):
     assert connections.current().execute("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", [number]).fetchone()[0] == 0
 
 
-def test_counts_are_folded_while_queues_are_forgotten_and_others_write(make_queue, monkeypatch):
+def test_counts_are_folded_while_queues_are_removed_and_messages_are_sent(make_queue, monkeypatch):
     """Design D9. No two of them wait for each other: a deadlock would be told here, and not be tried again."""
     monkeypatch.setattr(driver, "_TRIES", 1)
     busy = make_queue()
@@ -289,7 +289,7 @@ def test_counts_are_folded_while_queues_are_forgotten_and_others_write(make_queu
 @pytest.mark.parametrize(
     ("level", "kinds"), [(HistoryLevel.OFF, []), (HistoryLevel.LIFECYCLE, [1, 6]), (HistoryLevel.FULL, [1, 4, 7, 4, 5, 6])]
 )
-def test_the_history_level_says_what_is_written(make_queue, level, kinds):
+def test_the_history_level_determines_the_recorded_events(make_queue, level, kinds):
     """Design D7."""
     queue = make_queue(history_level=level)
     service_bus.send(queue, [Message(b"a")])
@@ -300,7 +300,7 @@ def test_the_history_level_says_what_is_written(make_queue, level, kinds):
     assert [e.kind for e in events(queue)] == kinds
 
 
-def test_a_wrong_ledger_is_found_told_and_mended(queue):
+def test_an_incorrect_ledger_is_found_reported_and_repaired(queue):
     """Design D9."""
     service_bus.send(queue, [Message(b"a")])
     connections.current().execute(
@@ -311,7 +311,7 @@ def test_a_wrong_ledger_is_found_told_and_mended(queue):
     assert ledger_agrees(queue)
 
 
-def test_bounds_are_raised_where_something_has_gone_and_else_only_looked_at(make_queue):
+def test_bounds_are_raised_only_where_messages_were_removed(make_queue):
     idle, busy = make_queue(), make_queue()
     for queue in (idle, busy):
         service_bus.send(queue, [Message(b"x")] * 3)

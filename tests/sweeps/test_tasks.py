@@ -19,7 +19,7 @@ TASKS = [task for task in vars(tasks).values() if hasattr(task, "apply_async")]
 
 
 @pytest.mark.parametrize("task", [t for t in TASKS if t.name != "broker_core.archive_events"], ids=lambda t: t.name)
-def test_each_sweep_runs_with_nothing_to_do_and_is_recorded(task):
+def test_each_sweep_runs_without_work_and_is_recorded(task):
     outcome = task()
     run = SweepRun.objects.latest("id")
     assert (f"broker_core.{run.name}", run.outcome, run.error) == (task.name, outcome, "")
@@ -35,7 +35,7 @@ def test_archiving_is_recorded(settings, tmp_path):
     assert SweepRun.objects.latest("id").outcome["slices"] >= 1
 
 
-def test_an_archiver_that_finds_another_at_work_is_no_fault(monkeypatch):
+def test_a_busy_archiver_is_not_an_error(monkeypatch):
     from broker_core.history import archive
 
     def busy(**options):
@@ -45,7 +45,7 @@ def test_an_archiver_that_finds_another_at_work_is_no_fault(monkeypatch):
     assert tasks.archive_events() == {"busy": "Another archiver is at work."}
 
 
-def test_a_clean_up_that_finds_another_at_work_is_no_fault():
+def test_a_busy_clean_up_is_not_an_error():
     from broker_core.history import cleanup
 
     with cleanup.only_one():
@@ -63,7 +63,7 @@ def test_a_sweep_does_its_work():
     assert [m.body for m in service_bus.peek(queue.dead_letter)] == [b"1"]
 
 
-def test_what_a_sweep_raises_is_recorded_and_raised_again():
+def test_an_exception_of_a_sweep_is_recorded_and_raised_again():
     with pytest.raises(ZeroDivisionError):
         runs.recorded("broken", lambda: 1 // 0)
     run = SweepRun.objects.latest("id")
@@ -92,7 +92,7 @@ def test_an_outcome_is_plain_json(result, outcome):
     assert runs.as_outcome(result) == outcome
 
 
-def test_old_records_go_empty_ones_sooner_and_the_newest_of_each_stays():
+def test_old_records_are_removed_empty_records_sooner_and_the_newest_are_kept():
     now = datetime.now(UTC)
     SweepRun.objects.all().delete()
 

@@ -110,7 +110,7 @@ def service_bus_life(make_queue, step, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_service_bus_queue_is_counted_as_its_events_say(make_queue, step, seed):
+def test_the_traffic_of_a_service_bus_queue_agrees_with_its_events(make_queue, step, seed):
     queue = service_bus_life(make_queue, step, seed)
     fold()
     assert of_traffic(queue) == by_events(queue)
@@ -124,7 +124,7 @@ def test_a_service_bus_queue_is_counted_as_its_events_say(make_queue, step, seed
             assert total(rows, column) == total(stored(entity_id(queue), 10), column)
 
 
-def test_storage_and_rabbitmq_queues_are_counted_as_their_events_say(account, vhost):
+def test_the_traffic_of_storage_and_rabbitmq_queues_agrees_with_their_events(account, vhost):
     jobs = EntityAddress(account, "jobs")
     queue_storage.create_queue(jobs)
     for text in "abc":
@@ -164,7 +164,7 @@ def test_times_are_those_of_the_completed_messages(queue, step):
     assert sum(stored(entity_id(queue), 10).popitem()[1].waiting) == 3  # once
 
 
-def test_a_transaction_that_ends_late_is_neither_missed_nor_counted_twice(make_queue):
+def test_a_late_transaction_is_neither_missed_nor_counted_twice(make_queue):
     late, early = make_queue(), make_queue()
     for queue in (late, early):
         service_bus.send(queue, [Message(b"x")])
@@ -197,7 +197,7 @@ def test_a_transaction_with_more_events_than_a_batch_does_not_stop_the_rest(queu
     assert sum(sum(row.waiting) for row in stored(entity_id(queue)).values()) == 30
 
 
-def test_a_namespace_counts_copies_and_not_what_its_topics_published(namespace):
+def test_a_namespace_counts_copies_and_not_messages_of_its_topics(namespace):
     news = EntityAddress(namespace, "news")
     entities.create_topic(news)
     for name in ("all", "more"):
@@ -211,7 +211,7 @@ def test_a_namespace_counts_copies_and_not_what_its_topics_published(namespace):
 
 
 @pytest.mark.parametrize("minutes", [5, 60, 1440, 7 * 1440, 90 * 1440])
-def test_each_range_has_what_was_folded_and_what_was_not(queue, minutes):
+def test_each_range_includes_folded_and_unfolded_counts(queue, minutes):
     service_bus.send(queue, [Message(b"x")] * 5)
     service_bus.receive_and_delete(queue, 2)
     fold()
@@ -227,7 +227,7 @@ def test_each_range_has_what_was_folded_and_what_was_not(queue, minutes):
     assert reads.recent_traffic([entity_id(queue)])[entity_id(queue)].sent[-2:] in ((0, 9), (9, 0), (5, 4))
 
 
-def test_traffic_is_kept_for_a_day_a_week_and_90_days(queue):
+def test_traffic_is_retained_for_a_day_a_week_and_90_days(queue):
     service_bus.send(queue, [Message(b"x")])
     fold()
     number = entity_id(queue)
@@ -239,7 +239,7 @@ def test_traffic_is_kept_for_a_day_a_week_and_90_days(queue):
     assert [len(stored(number, step)) for step in (10, 60, 3600)] == [2, 2, 2]
 
 
-def test_what_a_deleted_queue_held_leaves_its_namespace_when_it_was_deleted(make_queue):
+def test_messages_of_a_deleted_queue_leave_the_totals_at_its_deletion(make_queue):
     gone, kept = make_queue(), make_queue()
     service_bus.send(gone, [Message(b"x")] * 3)
     service_bus.send(kept, [Message(b"x")] * 2)
@@ -263,7 +263,7 @@ def test_a_queue_without_history_has_counts_and_no_times(make_queue):
     assert all(row.waiting == [] for row in rows.values())
 
 
-def test_percentiles_come_from_the_classes():
+def test_percentiles_are_computed_from_the_histogram():
     none, half = Times(), Times(total=1.0, most=0.4, classes=(5, 0, 0, 5))
     assert (none.percentile(0.95), none.mean, none.maximum, none.count) == (None, None, None, 0)
     assert half.count == 10
@@ -294,7 +294,7 @@ def test_the_age_of_the_oldest_message_is_known_for_each_interval(make_queue):
     assert {point.oldest for point in reads.namespace_traffic(queue.namespace)} == {None}
 
 
-def test_the_age_is_that_of_the_message_that_came_last_after_the_queue_was_empty(queue):
+def test_after_an_empty_queue_the_age_is_that_of_the_next_message(queue):
     """Also before the fold, and when the queue was empty within one interval."""
     service_bus.send(queue, [Message(b"a")])
     fold()
@@ -311,7 +311,7 @@ def test_the_age_is_that_of_the_message_that_came_last_after_the_queue_was_empty
         assert ages[-1] < timedelta(minutes=5) and max(ages) < timedelta(minutes=61)
 
 
-def test_a_fold_gives_the_oldest_message_to_each_interval_that_it_was_in(queue):
+def test_a_fold_records_the_oldest_message_for_each_interval(queue):
     service_bus.send(queue, [Message(b"a")])
     execute("UPDATE vitrine_count_delta SET at = at - interval '10 min' WHERE entity_id = %s", entity_id(queue))
     execute("UPDATE vitrine_message SET enqueued_at = enqueued_at - interval '10 min' WHERE entity_id = %s", entity_id(queue))
@@ -326,7 +326,7 @@ def test_a_fold_gives_the_oldest_message_to_each_interval_that_it_was_in(queue):
     assert first < last and unknown is None  # whether the first message, the second or none was there then
 
 
-def test_the_age_is_that_of_the_overview_if_messages_are_delayed(account):
+def test_with_delayed_messages_the_age_agrees_with_the_overview(account):
     jobs = EntityAddress(account, "jobs")
     queue_storage.create_queue(jobs)
     queue_storage.put(jobs, "later", visibility_timeout=timedelta(hours=1))
