@@ -69,7 +69,7 @@ def of_kind(lines, kind):
     return [found[kind] for found in map(json.loads, lines) if kind in found]
 
 
-def test_every_kind_of_thing_is_exported_and_imported_as_it_was(namespace, step):
+def test_every_kind_of_object_is_imported_as_it_was_exported(namespace, step):
     topic, plain = EntityAddress(namespace, "news"), EntityAddress(namespace, "plain")
     entities.create_queue(
         plain, requires_duplicate_detection=True, lock_duration=7 * SECOND, user_metadata="übrig\n", hidden=True
@@ -96,7 +96,7 @@ def test_every_kind_of_thing_is_exported_and_imported_as_it_was(namespace, step)
     assert service_bus.send(EntityAddress(copy, "plain"), [Message(b"x", message_id="once"), Message(b"y")]) == [None, 4]
 
 
-def test_messages_go_on_where_they_were(make_queue, step):
+def test_imported_messages_keep_their_state(make_queue, step):
     queue = make_queue(max_delivery_count=2)
     service_bus.send(queue, [Message(str(i).encode()) for i in range(6)])
     service_bus.send(queue, [Message(b"s", scheduled_enqueue_at=now(queue) + 60 * SECOND)])
@@ -120,7 +120,7 @@ def test_messages_go_on_where_they_were(make_queue, step):
     assert ledger_agrees(copy)
 
 
-def test_an_ended_lock_is_the_failed_delivery_that_it_was(make_queue, step):
+def test_an_ended_lock_is_imported_as_a_failed_delivery(make_queue, step):
     queue = make_queue(max_delivery_count=2, lock_duration=10 * SECOND)
     service_bus.send(queue, [Message(b"x"), Message(b"y")])
     service_bus.abandon(queue, [service_bus.receive(queue)[0].lock_token])
@@ -132,7 +132,7 @@ def test_an_ended_lock_is_the_failed_delivery_that_it_was(make_queue, step):
     assert ledger_agrees(copy)
 
 
-def test_sessions_are_there_again_with_their_state(make_queue):
+def test_sessions_are_imported_with_their_state(make_queue):
     queue = make_queue(requires_session=True)
     service_bus.send(queue, [Message(b"a1", session_id="a"), Message(b"B1", session_id="B"), Message(b"a2", session_id="a")])
     service_bus.set_session_state(service_bus.accept_session(queue, ""), b"\x00state")
@@ -145,7 +145,7 @@ def test_sessions_are_there_again_with_their_state(make_queue):
     assert ledger_agrees(copy)
 
 
-def test_what_is_on_its_way_arrives_in_the_copy_too(make_queue, monkeypatch):
+def test_messages_being_transferred_arrive_in_the_copy(make_queue, monkeypatch):
     via, target = make_queue(), make_queue()
     with monkeypatch.context() as patched:
         patched.setattr("broker_core.service_bus.transactions.forward_on", lambda *_: iter(()))  # died after its commit
@@ -167,7 +167,7 @@ def test_keys_are_exported_only_when_asked_for(namespace):
     assert new.name == shared_access.ROOT_POLICY and new.primary_key != key and len(new.primary_key) == 44
 
 
-def test_a_clock_that_left_real_time_goes_on_and_a_real_one_stays_real(namespace):
+def test_a_manual_clock_continues_and_a_real_clock_stays_real(namespace):
     namespaces.step_clock(namespace, timedelta(days=400))
     assert namespaces.get_clock(copied(namespace)).now == namespaces.get_clock(namespace).now
     real = f"r-{uuid.uuid4().hex[:8]}"
@@ -177,7 +177,7 @@ def test_a_clock_that_left_real_time_goes_on_and_a_real_one_stays_real(namespace
     assert (namespaces.get_namespace(copy).description, namespaces.get_namespace(copy).tier) == ("with a description", "premium")
 
 
-def test_a_page_ends_by_its_rows_and_by_its_bytes(queue, monkeypatch):
+def test_a_page_is_limited_by_rows_and_bytes(queue, monkeypatch):
     monkeypatch.setattr("broker_core.transfer.exporting.PAGE_MESSAGES", 3)
     monkeypatch.setattr("broker_core.transfer.exporting.PAGE_BYTES", 100)
     monkeypatch.setattr("broker_core.transfer.importing.BATCH_ROWS", 2)
@@ -187,7 +187,7 @@ def test_a_page_ends_by_its_rows_and_by_its_bytes(queue, monkeypatch):
     assert [bytes(m.body) for m in service_bus.receive(copy, 20)] == sent
 
 
-def test_what_is_deleted_meanwhile_is_left_out_and_its_own_world_is_not_exported(namespace, make_queue):
+def test_entities_deleted_during_an_export_and_the_system_namespace_are_left_out(namespace, make_queue):
     gone, stays = make_queue(), make_queue()
     lines = []
 
@@ -205,7 +205,7 @@ def test_what_is_deleted_meanwhile_is_left_out_and_its_own_world_is_not_exported
         exported("own-world")
 
 
-def test_one_entity_is_exported_as_of_one_instant(queue, monkeypatch):
+def test_each_entity_is_exported_as_of_one_instant(queue, monkeypatch):
     """What happens between two pages is not in the file: number 1 would be in it twice, once as a dead letter."""
     monkeypatch.setattr("broker_core.transfer.exporting.PAGE_MESSAGES", 1)
     service_bus.send(queue, [Message(b"a"), Message(b"b")])
@@ -226,12 +226,12 @@ def test_one_entity_is_exported_as_of_one_instant(queue, monkeypatch):
     assert other and [(m["sequence_number"], m["list"]) for m in of_kind(lines, "message")] == [(1, "main"), (2, "main")]
 
 
-def test_an_export_has_snapshots_of_its_own(queue):
+def test_an_export_uses_its_own_snapshots(queue):
     with connections.callers_transaction(), pytest.raises(NotAllowed, match="outside a transaction"):
         exported(queue.namespace)
 
 
-def test_a_line_without_an_end_is_not_read_to_its_end(monkeypatch):
+def test_an_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(export_lines, "LONGEST_LINE", 100)
     file = io.BytesIO(b"x" * 1000)
     with pytest.raises(InvalidArgument, match="line 1: is longer than 100 bytes"):
@@ -284,7 +284,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "fields", "refusal"), BAD)
-def test_a_bad_line_is_named_and_nothing_is_stored(queue, kind, fields, refusal):
+def test_a_bad_line_is_reported_and_nothing_is_stored(queue, kind, fields, refusal):
     service_bus.send(queue, [Message(b"x"), Message(b"y")])
     name = f"n-{uuid.uuid4().hex[:8]}"
     lines = [line.replace(f'"name":"{queue.namespace}"', f'"name":"{name}"') for line in exported(queue.namespace)]
@@ -333,14 +333,14 @@ def test_a_file_of_the_first_version_is_imported(broker_database):
     assert (bytes(message.body), message.subject) == (b"\x00\xff", "s")
 
 
-def test_a_tier_has_no_more_in_a_copy(namespace):
+def test_the_tier_limits_apply_to_a_copy(namespace):
     entities.create_topic(EntityAddress(namespace, "news"))
     lines = change(exported(namespace), "namespace", {"tier": "basic"})
     with pytest.raises(InvalidArgument, match="line 4: entity.kind: a namespace of the tier basic has no topics"):
         import_(lines, name="basic-copy")
 
 
-def test_what_exists_is_refused_and_importing_needs_a_right(queue):
+def test_an_existing_namespace_is_refused_and_importing_requires_a_right(queue):
     with pytest.raises(EntityExists):
         import_(exported(queue.namespace))
     with pytest.raises(NotAuthorized):
@@ -349,7 +349,7 @@ def test_what_exists_is_refused_and_importing_needs_a_right(queue):
         exported(queue.namespace, actor=Actor("user", "eve", Right.MANAGE))
 
 
-def test_the_commands_write_a_file_and_read_it(queue, tmp_path, capsys):
+def test_the_commands_export_and_import_a_file(queue, tmp_path, capsys):
     service_bus.send(queue, [Message(b"x")])
     call_command("export_vitrine", queue.namespace)
     text = capsys.readouterr().out
@@ -366,7 +366,7 @@ def test_the_commands_write_a_file_and_read_it(queue, tmp_path, capsys):
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=365_000)))
-def test_durations_come_back_to_the_microsecond(found):
+def test_durations_round_trip_to_the_microsecond(found):
     assert parse_duration(duration(found), "x") == found
 
 
@@ -431,7 +431,7 @@ def stored(queue):
 
 
 @pytest.mark.parametrize("is_manual", [False, True])
-def test_an_old_file_is_not_deleted_on_idle_at_its_import(broker_database, is_manual):
+def test_an_entity_of_an_old_export_is_not_deleted_on_idle_at_its_import(broker_database, is_manual):
     """SB-190: idleness begins with the import, except with a manual clock, which continues from the exported time."""
     namespace, name = f"e-{uuid.uuid4().hex[:10]}", f"c-{uuid.uuid4().hex[:10]}"
     namespaces.create_namespace(namespace, Family.SERVICE_BUS)

@@ -205,7 +205,7 @@ def test_a_bad_line_of_an_account_is_named(account, kind, fields, refusal):
     assert import_(lines, name=name)["messages"] == 1
 
 
-def test_lines_of_a_virtual_host_are_none_of_an_account(account):
+def test_lines_of_a_virtual_host_are_refused_for_an_account(account):
     lines = exported(account)
     lines.insert(2, json.dumps({"exchange": {"name": "x"}}))
     with pytest.raises(InvalidArgument, match="line 3: 'exchange' is not a valid kind of export line"):
@@ -294,7 +294,7 @@ def test_unacknowledged_messages_are_ready_and_redelivered_in_the_copy(vhost):
     ]
 
 
-def test_what_ends_with_a_connection_is_not_exported(vhost):
+def test_objects_that_end_with_a_connection_are_not_exported(vhost):
     with rabbitmq.connect(vhost) as connection, connection.channel() as channel:
         channel.declare_queue("mine", exclusive=True)
         channel.declare_queue("shared", auto_delete=True)
@@ -313,7 +313,7 @@ def test_bindings_to_an_exclusive_queue_are_left_out(vhost):
         assert of_kind(exported(vhost), "binding") == []
 
 
-def test_a_queue_unused_for_long_is_not_gone_in_the_copy(vhost):
+def test_the_expiry_of_an_unused_queue_restarts_in_the_copy(vhost):
     """Its lease begins anew, as at the start of a node (RMQ-047)."""
     [queue] = of(vhost, "q")
     rabbitmq.declare_queue(queue, arguments={"x-expires": 60_000})
@@ -449,7 +449,7 @@ def test_a_bad_line_of_a_virtual_host_is_named(vhost, kind, fields, refusal):
 
 
 @pytest.mark.parametrize("kind", ["exchange", "rabbitmq_policy", "binding"])
-def test_a_line_that_is_there_twice_is_refused(vhost, kind):
+def test_a_duplicate_line_is_refused(vhost, kind):
     [queue] = of(vhost, "q")
     rabbitmq.declare_queue(queue)
     rabbitmq.bind_queue(vhost, "q", "amq.topic", "a.#")
@@ -460,7 +460,7 @@ def test_a_line_that_is_there_twice_is_refused(vhost, kind):
         import_([*lines[: at + 1], *lines[at:]], name="twice")
 
 
-def test_a_virtual_host_has_its_exchanges_whatever_the_file_says(vhost):
+def test_a_virtual_host_has_its_system_exchanges_whatever_the_file_contains(vhost):
     lines = [line for line in exported(vhost) if not line.startswith('{"exchange"')]
     name = f"bare {uuid.uuid4().hex[:8]}"
     import_(lines, name=name)

@@ -143,7 +143,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("fixture", "change"), CHANGES)
-def test_an_import_restores_what_was_exported(request, fixture, change):
+def test_an_import_restores_the_exported_configuration(request, fixture, change):
     place = request.getfixturevalue(fixture)
     before, file = configuration(place), exported(place)
     change(place)
@@ -162,7 +162,7 @@ def test_an_import_restores_what_was_exported(request, fixture, change):
     [("shop", SERVICE_BUS), ("jobs", QUEUE_STORAGE), ("kettles", RABBITMQ)],
     ids=["shop", "jobs", "kettles"],
 )
-def test_all_changes_at_once_are_restored(request, fixture, changes):
+def test_several_changes_are_restored_together(request, fixture, changes):
     place = request.getfixturevalue(fixture)
     before, file = configuration(place), exported(place)
     for name, change in changes.items():
@@ -243,7 +243,7 @@ def test_a_refused_import_changes_nothing(request, fixture, edit, says):
     assert configuration(place) == before
 
 
-def test_what_exists_only_here_is_kept_and_listed(shop, kettles):
+def test_objects_missing_from_the_file_are_kept_and_listed(shop, kettles):
     file = exported(shop, kettles)
     entities.create_queue(EntityAddress(shop, "newer"))
     entities.create_rule(_all(shop), Rule("newer", compile_filter("a = 1")))
@@ -257,7 +257,7 @@ def test_what_exists_only_here_is_kept_and_listed(shop, kettles):
     assert configuration(shop) + configuration(kettles) == before
 
 
-def test_a_namespace_that_is_missing_is_created_beside_one_that_is_updated(shop, jobs):
+def test_a_missing_namespace_is_created_and_an_existing_namespace_is_updated_together(shop, jobs):
     file = exported(shop, jobs)
     before = configuration(shop), configuration(jobs)
     storage.delete_account(jobs)
@@ -281,7 +281,7 @@ def test_settings_that_changed_since_the_preview_are_not_overwritten(shop):
     apply_import(file, token=preview_import(file).token)
 
 
-def test_messages_that_arrive_meanwhile_do_not_outdate_a_preview(shop):
+def test_new_messages_do_not_outdate_a_preview(shop):
     file = exported(shop)
     SERVICE_BUS["durations"](shop)
     preview = preview_import(file)
@@ -297,7 +297,7 @@ def test_messages_are_not_imported_into_a_namespace_that_exists(shop):
         preview_import(lines)
 
 
-def test_keys_and_the_clock_of_a_namespace_stay(shop):
+def test_keys_and_the_clock_of_a_namespace_are_kept(shop):
     file = exported(shop, with_keys=True)
     shared_access.regenerate_key(EntityAddress(shop, "news"), "reader")
     keys = shared_access.get_policy(EntityAddress(shop, "news"), "reader").keys
@@ -309,7 +309,7 @@ def test_keys_and_the_clock_of_a_namespace_stay(shop):
     assert namespaces.get_clock(shop).now == now
 
 
-def test_the_configuration_history_records_who_imported(shop):
+def test_the_configuration_history_names_the_importing_user(shop):
     file = exported(shop)
     SERVICE_BUS["durations"](shop)
     count = len(reads.revisions(_orders(shop)))
