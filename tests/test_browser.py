@@ -30,7 +30,7 @@ def programs(tmp_path, monkeypatch):
     browser.find.cache_clear()
 
 
-def test_the_first_program_that_starts_is_the_browser(programs):
+def test_the_first_program_that_starts_is_used_as_the_browser(programs):
     programs("chromium", exit_code=127)  # it lacks a library
     chrome = programs("google-chrome")
     assert browser.find() == str(chrome)
@@ -42,7 +42,7 @@ def test_a_browser_that_playwright_has_installed_is_found(programs, monkeypatch)
     assert browser.find() == str(installed)
 
 
-def test_the_folder_of_playwright_is_asked_for(tmp_path):
+def test_playwrights_folder_is_searched(tmp_path):
     """In a process of its own: the variable is read once."""
     asked = "from tests import browser; print(browser._path_of_playwright())"
     printed = subprocess.run(
@@ -61,7 +61,7 @@ def test_the_folder_of_playwright_is_asked_for(tmp_path):
         (1000, False, True, ["playwright"]),
     ],
 )
-def test_what_is_tried_depends_on_root_and_debian(programs, monkeypatch, user, has_sudo, has_apt, commands):
+def test_the_install_commands_depend_on_root_and_debian(programs, monkeypatch, user, has_sudo, has_apt, commands):
     monkeypatch.setattr(os, "geteuid", lambda: user)
     programs("sudo", exit_code=0 if has_sudo else 1)
     if has_apt:

@@ -46,7 +46,7 @@ def test_examples_can_be_pasted_into_a_shell(page):
         assert list(pasted(block))
 
 
-def test_examples_with_curl_use_entities_that_they_create(broker_database):  # noqa: F811
+def test_curl_examples_use_only_entities_they_create(broker_database):  # noqa: F811
     """And no messages wait in them, so that the first receive returns what was sent."""
     namespaces.create_namespace("demo", Family.SERVICE_BUS)
     exec(blocks(ROOT / "docs/http.md")[0], {})
@@ -54,12 +54,12 @@ def test_examples_with_curl_use_entities_that_they_create(broker_database):  # n
     assert len(used) == 2 and all(reads.entity(EntityAddress.parse(one)) for one in used)
 
 
-def test_examples_of_the_readme_leave_the_playground_of_the_first_five_minutes_alone():
+def test_readme_examples_do_not_change_the_playground_of_the_first_five_minutes():
     assert not any("playground" in block for block in blocks(ROOT / "README.md"))
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_examples_run_one_after_the_other(broker_database, name, capsys):  # noqa: F811
+def test_examples_run_in_sequence(broker_database, name, capsys):  # noqa: F811
     namespaces.create_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("demo", "playground"))
     world = {}

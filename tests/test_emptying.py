@@ -13,7 +13,7 @@ def server(db):
         yield opened
 
 
-def test_a_session_that_was_left_open_is_named_and_ended_so_that_its_database_can_be_dropped(server):
+def test_an_open_session_is_named_and_ended_before_its_database_is_dropped(server):
     server.execute("CREATE DATABASE vitrine_left_open")
     parameters = connection.get_connection_params() | {"dbname": "vitrine_left_open", "cursor_factory": psycopg.Cursor}
     try:

@@ -66,12 +66,12 @@ def missing(path: Path) -> list[str]:
     return files + [dotted for dotted in MODULE.findall(prose) if not _module_exists(dotted) and not _file_exists(dotted, path)]
 
 
-def test_what_comments_refer_to_exists():
+def test_references_in_comments_exist():
     stale = {str(path.relative_to(ROOT)): missing(path) for path in _tracked()}
     assert {path: names for path, names in stale.items() if names} == {}
 
 
-def test_a_reference_to_nothing_is_noticed():
+def test_a_reference_to_a_missing_object_is_found():
     """The test of the test."""
     here = ROOT / "tests" / "test_references.py"
     assert not _file_exists("explorer/live/none.py", here) and _file_exists("explorer/live/feed.py", here)

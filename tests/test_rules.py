@@ -28,13 +28,13 @@ ALL = {
 }
 
 
-def test_each_row_names_a_rule_once():
+def test_each_rule_has_one_row():
     numbers = [number for number, _, _ in RULES]
     assert len(numbers) > 80
     assert len(set(numbers)) == len(numbers)
 
 
-def test_each_test_named_is_there():
+def test_each_named_test_exists():
     for number, file, name in RULES:
         assert re.search(rf"^(async )?def test_{name}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE), (number, file, name)
 
