@@ -25,11 +25,11 @@ SECONDS = 1.0  # connections leave no event: they are looked at so often
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLine:
-    """A connection with its consumers. held: its unacknowledged messages per queue."""
+    """A connection with its consumers. unacked: its unacknowledged messages per queue."""
 
     connection: ConnectionRow
     consumers: list[ConsumerRow]
-    held: list[HeldInQueue]
+    unacked: list[HeldInQueue]
 
     @property
     def dom_id(self) -> str:
@@ -53,19 +53,21 @@ def connections(request: HttpRequest, namespace: str) -> HttpResponse:
             notify_error(request, done.error)
         return HttpResponseRedirect(request.path)
     context = {"lines": lines_of(host.name, request.actor)}
-    shown = Live({"explorer/rabbitmq/_connections_table.html": SECONDS, "explorer/_clock.html": 0.0}, refresh_seconds=SECONDS)
-    return draw(request, "connections", host, context, place="connections", fragment="_connections_table", live=shown)
+    live_parts = Live(
+        {"explorer/rabbitmq/_connections_table.html": SECONDS, "explorer/_clock.html": 0.0}, refresh_seconds=SECONDS
+    )
+    return draw(request, "connections", host, context, place="connections", fragment="_connections_table", live=live_parts)
 
 
 def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
     """All connections to a virtual host, the oldest first."""
     with_unacked = [row.id for row in reads.overview(vhost, include_hidden=True, actor=actor) if row.counts.locked]
-    held, consuming = defaultdict(list), defaultdict(list)
-    for one in browsing.held(vhost, with_unacked, actor=actor):
-        held[one.connection_id].append(one)
-    for one in browsing.consumers(vhost, actor=actor):
-        consuming[one.connection_id].append(one)
-    return [ConnectionLine(row, consuming[row.id], held[row.id]) for row in browsing.connections(vhost, actor=actor)]
+    unacked, consuming = defaultdict(list), defaultdict(list)
+    for count in browsing.held(vhost, with_unacked, actor=actor):
+        unacked[count.connection_id].append(count)
+    for consumer in browsing.consumers(vhost, actor=actor):
+        consuming[consumer.connection_id].append(consumer)
+    return [ConnectionLine(row, consuming[row.id], unacked[row.id]) for row in browsing.connections(vhost, actor=actor)]
 
 
 def _close(request: HttpRequest, vhost: str) -> Act:

@@ -36,7 +36,7 @@ def definitions(request: HttpRequest, namespace: str) -> HttpResponse:
     done = act(
         request, "import definitions", None, lambda: _import(request, host.name, form), target=host.name, says=imported
     )  # fmt: skip
-    outcomes = sorted(done.result or (), key=lambda one: one.result != "failed")
+    outcomes = sorted(done.result or (), key=lambda outcome: outcome.result != "failed")
     context |= {"outcomes": outcomes, "summary": summary(outcomes)}
     return draw(request, "definitions", host, context, place="definitions", done=done)
 
@@ -53,13 +53,13 @@ def parsed(document: str | bytes) -> Any:
     except json.JSONDecodeError as exc:
         raise InvalidArgument("definitions", f"are not valid JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
     except (ValueError, RecursionError) as exc:  # not UTF-8, or a number that Python does not read
-        what = "are not valid JSON in UTF-8, are nested too deeply, or contain a number with too many digits"
-        raise InvalidArgument("definitions", what) from exc
+        problem = "are not valid JSON in UTF-8, are nested too deeply, or contain a number with too many digits"
+        raise InvalidArgument("definitions", problem) from exc
 
 
 def summary(outcomes: list[Any]) -> list[tuple[str, int]]:
     """Counts per result, in a fixed order."""
-    counts = Counter(str(one.result) for one in outcomes)
+    counts = Counter(str(outcome.result) for outcome in outcomes)
     return [(result, counts[result]) for result in RESULTS if counts[result]]
 
 

@@ -54,8 +54,8 @@ class BindingLine:
     @property
     def key(self) -> str:
         """Identifies the binding in forms (RMQ-350)."""
-        one = self.binding
-        identity = [one.source, one.destination_type, one.destination, one.routing_key, one.arguments_hash]
+        binding = self.binding
+        identity = [binding.source, binding.destination_type, binding.destination, binding.routing_key, binding.arguments_hash]
         return json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
 
     @property
@@ -64,8 +64,10 @@ class BindingLine:
 
     @property
     def words(self) -> str:
-        one = self.binding
-        return f"{one.source or DEFAULT_EXCHANGE} to {one.destination}" + (f", key {one.routing_key}" if one.routing_key else "")
+        binding = self.binding
+        return f"{binding.source or DEFAULT_EXCHANGE} to {binding.destination}" + (
+            f", key {binding.routing_key}" if binding.routing_key else ""
+        )
 
 
 @page
@@ -73,16 +75,22 @@ class BindingLine:
 def exchanges(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     query = cleaned(ListQuery(request.GET, sorts=("name",)))
-    found = rabbitmq.list_exchanges(host.name, actor=request.actor)
+    all_exchanges = rabbitmq.list_exchanges(host.name, actor=request.actor)
     bindings = rabbitmq.list_bindings(host.name, actor=request.actor)
-    incoming = Counter(one.destination for one in bindings if one.destination_type == "exchange")
+    incoming = Counter(binding.destination for binding in bindings if binding.destination_type == "exchange")
     lines = [
-        ExchangeLine(one, exchange_slug(one.name), presenters.exchange_features(one), incoming[one.name], one.bindings)
-        for one in found
+        ExchangeLine(
+            exchange,
+            exchange_slug(exchange.name),
+            presenters.exchange_features(exchange),
+            incoming[exchange.name],
+            exchange.bindings,
+        )
+        for exchange in all_exchanges
     ]
-    shown = matching(lines, query["q"], lambda line: line.slug)
-    legend = presenters.legend(line.features for line in shown)
-    context = {"query": query, "lines": shown, "legend": legend, "any": bool(lines)}
+    matched = matching(lines, query["q"], lambda line: line.slug)
+    legend = presenters.legend(line.features for line in matched)
+    context = {"query": query, "lines": matched, "legend": legend, "any": bool(lines)}
     return draw(request, "exchanges", host, context, place="exchanges", fragment="_exchanges_table")
 
 
@@ -92,7 +100,7 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     request.actor.require(Right.MANAGE, host.name)
     form = ExchangeForm(request.POST if request.method == "POST" else None)
-    names = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
+    names = [exchange.name for exchange in rabbitmq.list_exchanges(host.name, actor=request.actor) if exchange.name]
     context = {"form": form, "exchange_names": names[:MOST_OFFERED]}
     if not form.is_valid():
         return draw(
@@ -100,19 +108,19 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
             "exchange_new",
             host,
             context,
-            here="new exchange",
+            page_title="new exchange",
             place="exchanges",
         )
-    given = form.cleaned_data
-    flags = {name: given[name] for name in ("type", "durable", "auto_delete", "internal", "arguments")}
+    values = form.cleaned_data
+    flags = {name: values[name] for name in ("type", "durable", "auto_delete", "internal", "arguments")}
     done = act(
         request, "declare exchange", None,
-        lambda: rabbitmq.declare_exchange(host.name, given["name"], **flags, actor=request.actor),
-        target=f"{host.name}: exchange {given['name']}", says=lambda _: f"Declared the exchange {given['name']}.",
+        lambda: rabbitmq.declare_exchange(host.name, values["name"], **flags, actor=request.actor),
+        target=f"{host.name}: exchange {values['name']}", says=lambda _: f"Declared the exchange {values['name']}.",
     )  # fmt: skip
     if done.error:
-        return draw(request, "exchange_new", host, context, here="new exchange", place="exchanges", done=done)
-    return HttpResponseRedirect(link("exchange", host.name, given["name"]))
+        return draw(request, "exchange_new", host, context, page_title="new exchange", place="exchanges", done=done)
+    return HttpResponseRedirect(link("exchange", host.name, values["name"]))
 
 
 @page
@@ -121,58 +129,58 @@ def exchange(request: HttpRequest, namespace: str, exchange: str) -> HttpRespons
     """GET shows the exchange; POST adds or removes a binding, or replays the last hour with it (`replay`) or without."""
     host = vhost_of(namespace, request.actor)
     name = exchange_name(exchange)
-    found = rabbitmq.get_exchange(host.name, name, actor=request.actor)
+    stored = rabbitmq.get_exchange(host.name, name, actor=request.actor)
     if request.method != "POST":
-        return _show(request, host, found)
+        return _show(request, host, stored)
     request.actor.require(Right.MANAGE, host.name)
     if request.POST.get("action") == "replay":
-        return _replay_without(request, host, found)
+        return _replay_without(request, host, stored)
     if request.POST.get("action") == "unbind":
-        done = unbind(request, host.name, bindings_of(request, host.name, found))
+        done = unbind(request, host.name, bindings_of(request, host.name, stored))
         if done.error:
             notify_error(request, done.error)
         return HttpResponseRedirect(request.path)
-    return _bind(request, host, found)
+    return _bind(request, host, stored)
 
 
-def _bind(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
+def _bind(request: HttpRequest, host, exchange: StoredExchange) -> HttpResponse:
     form = BindingForm(request.POST, **_DESTINATION_FIELD)
     if not form.is_valid():
-        return _show(request, host, found, form=form)
-    given = form.cleaned_data
+        return _show(request, host, exchange, form=form)
+    values = form.cleaned_data
     if "replay" in request.POST:
-        binding = BindingDef(found.name, given["other"], given["to"] == "queue", given["routing_key"], given["arguments"])
-        return _replayed(request, host, found, RoutingDraft(added=(binding,)), form)
-    bind = rabbitmq.bind_queue if given["to"] == "queue" else rabbitmq.bind_exchange
+        binding = BindingDef(exchange.name, values["other"], values["to"] == "queue", values["routing_key"], values["arguments"])
+        return _replayed(request, host, exchange, RoutingDraft(added=(binding,)), form)
+    bind = rabbitmq.bind_queue if values["to"] == "queue" else rabbitmq.bind_exchange
     done = act(
         request, "bind", None,
-        lambda: bind(host.name, given["other"], found.name, given["routing_key"], given["arguments"], actor=request.actor),
-        target=f"{host.name}: {exchange_slug(found.name)} to {given['to']} {given['other']}, key {given['routing_key']!r}",
-        says=lambda is_new: bound(is_new, found.name, given["other"]),
+        lambda: bind(host.name, values["other"], exchange.name, values["routing_key"], values["arguments"], actor=request.actor),
+        target=f"{host.name}: {exchange_slug(exchange.name)} to {values['to']} {values['other']}, key {values['routing_key']!r}",
+        says=lambda is_new: bound(is_new, exchange.name, values["other"]),
     )  # fmt: skip
-    return _show(request, host, found, form=form, done=done) if done.error else HttpResponseRedirect(request.path)
+    return _show(request, host, exchange, form=form, done=done) if done.error else HttpResponseRedirect(request.path)
 
 
-def _replay_without(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
-    chosen = _chosen(request, bindings_of(request, host.name, found))
+def _replay_without(request: HttpRequest, host, exchange: StoredExchange) -> HttpResponse:
+    chosen = _chosen(request, bindings_of(request, host.name, exchange))
     if chosen is None:
         notify_error(request, _NO_BINDING)
         return HttpResponseRedirect(request.path)
-    return _replayed(request, host, found, RoutingDraft(removed=(chosen.binding.definition,)))
+    return _replayed(request, host, exchange, RoutingDraft(removed=(chosen.binding.definition,)))
 
 
 def _replayed(
-    request: HttpRequest, host, found: StoredExchange, draft: RoutingDraft, form: BindingForm | None = None
+    request: HttpRequest, host, exchange: StoredExchange, draft: RoutingDraft, form: BindingForm | None = None
 ) -> HttpResponse:
     try:
-        return _show(request, host, found, form=form, replayed=replay(host.name, draft, request.actor))
+        return _show(request, host, exchange, form=form, replayed=replay(host.name, draft, request.actor))
     except BrokerError as exc:
-        return _show(request, host, found, form=form, done=Act(error=exc))
+        return _show(request, host, exchange, form=form, done=Act(error=exc))
 
 
 def bound(is_new: bool, source: str, destination: str) -> str:
-    what = f"{exchange_slug(source)} to {destination}"
-    return f"Bound {what}." if is_new else f"The binding {what} already exists; nothing was changed."
+    binding = f"{exchange_slug(source)} to {destination}"
+    return f"Bound {binding}." if is_new else f"The binding {binding} already exists; nothing was changed."
 
 
 def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
@@ -180,11 +188,11 @@ def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
     chosen = _chosen(request, lines)
     if chosen is None:
         return Act(error=_NO_BINDING)
-    one = chosen.binding
-    remove = rabbitmq.unbind_queue if one.destination_type == "queue" else rabbitmq.unbind_exchange
+    binding = chosen.binding
+    remove = rabbitmq.unbind_queue if binding.destination_type == "queue" else rabbitmq.unbind_exchange
     return act(
         request, "unbind", None,
-        lambda: remove(vhost, one.destination, one.source, one.routing_key, one.arguments, actor=request.actor),
+        lambda: remove(vhost, binding.destination, binding.source, binding.routing_key, binding.arguments, actor=request.actor),
         target=f"{vhost}: {chosen.words}", says=lambda _: f"Removed the binding {chosen.words}.",
     )  # fmt: skip
 
@@ -195,53 +203,53 @@ def _chosen(request: HttpRequest, lines: list[BindingLine]) -> BindingLine | Non
     return next((line for line in lines if form.is_valid() and line.key == form.cleaned_data["binding"]), None)
 
 
-def bindings_of(request: HttpRequest, vhost: str, found: StoredExchange) -> list[BindingLine]:
+def bindings_of(request: HttpRequest, vhost: str, exchange: StoredExchange) -> list[BindingLine]:
     """The bindings from the exchange, then those to it."""
-    out = rabbitmq.list_bindings(vhost, source=found.name, actor=request.actor)
-    into = rabbitmq.list_bindings(vhost, exchange=found.name, actor=request.actor)
-    return lines_of([*out, *into])
+    outgoing = rabbitmq.list_bindings(vhost, source=exchange.name, actor=request.actor)
+    incoming = rabbitmq.list_bindings(vhost, exchange=exchange.name, actor=request.actor)
+    return lines_of([*outgoing, *incoming])
 
 
 def lines_of(bindings: list[StoredBinding]) -> list[BindingLine]:
-    return [BindingLine(one, presenters.arguments(one.arguments)) for one in bindings]
+    return [BindingLine(binding, presenters.arguments(binding.arguments)) for binding in bindings]
 
 
 def _show(
     request: HttpRequest,
     host,
-    found: StoredExchange,
+    exchange: StoredExchange,
     *,
     form: BindingForm | None = None,
     done: Act = Act(),
     replayed: ShownReplay | None = None,
 ) -> HttpResponse:
-    lines = bindings_of(request, host.name, found)
+    lines = bindings_of(request, host.name, exchange)
     queues = rabbitmq.list_queues(host.name, actor=request.actor) if Right.MANAGE in request.actor.rights else []
-    others = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
-    effective = rabbitmq.effective_of_exchange(host.name, found.name, actor=request.actor) if found.name else None
+    others = [row.name for row in rabbitmq.list_exchanges(host.name, actor=request.actor) if row.name]
+    effective = rabbitmq.effective_of_exchange(host.name, exchange.name, actor=request.actor) if exchange.name else None
     context = {
-        "exchange": found,
+        "exchange": exchange,
         "replay": replayed,
-        "slug": exchange_slug(found.name),
-        "is_default": not found.name,
+        "slug": exchange_slug(exchange.name),
+        "is_default": not exchange.name,
         "head": exchange_head(
-            found,
+            exchange,
             host.name,
             May(request.actor.rights),
-            meaning=EXCHANGE_TYPES.get(found.type, ""),
-            is_system=is_system(found.name),
+            meaning=EXCHANGE_TYPES.get(exchange.type, ""),
+            is_system=is_system(exchange.name),
             effective=effective,
         ),
-        "arguments": presenters.arguments(found.arguments),
+        "arguments": presenters.arguments(exchange.arguments),
         "effective": effective,
-        "out": [line for line in lines if line.binding.source == found.name],
-        "into": [
-            line for line in lines if line.binding.destination == found.name and line.binding.destination_type == "exchange"
+        "outgoing": [line for line in lines if line.binding.source == exchange.name],
+        "incoming": [
+            line for line in lines if line.binding.destination == exchange.name and line.binding.destination_type == "exchange"
         ],
         "form": form or BindingForm(**_DESTINATION_FIELD),
-        "destinations": [one.name for one in queues][:MOST_OFFERED] + others[:MOST_OFFERED],
+        "destinations": [queue.name for queue in queues][:MOST_OFFERED] + others[:MOST_OFFERED],
     }
-    return draw(request, "exchange", host, context, here=exchange_slug(found.name), place="exchanges", done=done)
+    return draw(request, "exchange", host, context, page_title=exchange_slug(exchange.name), place="exchanges", done=done)
 
 
 @page
@@ -249,12 +257,12 @@ def _show(
 def delete(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     request.actor.require(Right.MANAGE, host.name)
-    found = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
-    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=exchange_slug(found.name))
+    stored = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=exchange_slug(stored.name))
     conditions = DeleteForm(request.POST if request.method == "POST" else None)
     context = {
-        "exchange": found, "slug": exchange_slug(found.name), "form": form, "conditions": conditions,
-        "count": len(bindings_of(request, host.name, found)),
+        "exchange": stored, "slug": exchange_slug(stored.name), "form": form, "conditions": conditions,
+        "count": len(bindings_of(request, host.name, stored)),
     }  # fmt: skip
     if not (form.is_valid() and conditions.is_valid()):
         return draw(
@@ -262,14 +270,14 @@ def delete(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
             "exchange_delete",
             host,
             context,
-            parent=exchange_crumb(host.name, found),
-            here="delete",
+            parent=exchange_crumb(host.name, stored),
+            page_title="delete",
             place="exchanges",
         )
     done = act(
         request, "delete exchange", None,
-        lambda: rabbitmq.delete_exchange(host.name, found.name, conditions.cleaned_data["if_unused"], actor=request.actor),
-        target=f"{host.name}: exchange {found.name}", says=lambda _: f"Deleted the exchange {found.name} with its bindings.",
+        lambda: rabbitmq.delete_exchange(host.name, stored.name, conditions.cleaned_data["if_unused"], actor=request.actor),
+        target=f"{host.name}: exchange {stored.name}", says=lambda _: f"Deleted the exchange {stored.name} with its bindings.",
     )  # fmt: skip
     if done.error:
         return draw(
@@ -277,8 +285,8 @@ def delete(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
             "exchange_delete",
             host,
             context,
-            parent=exchange_crumb(host.name, found),
-            here="delete",
+            parent=exchange_crumb(host.name, stored),
+            page_title="delete",
             place="exchanges",
             done=done,
         )

@@ -34,7 +34,7 @@ _DONE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class DeliveryView:
     """A delivery for the page. body: None without the right to see it."""
 
     number: int
@@ -81,10 +81,12 @@ def _get_and_settle(request: HttpRequest, host: NamespaceRow, queue: EntityRow, 
     count, mode = form.cleaned_data["count"], form.cleaned_data["mode"]
     done = act(
         request, f"get ({mode})", queue.address, lambda: _get(request, host.name, queue.address.path, count, mode),
-        target=f"up to {count}", says=lambda got: _summary(got, mode),
+        target=f"up to {count}", says=lambda deliveries: _summary(deliveries, mode),
     )  # fmt: skip
-    got = [_shown(one, request) for one in done.result or ()]
-    return _show(request, host, queue.address.path, form, done=done, got=got, fate=_DONE[mode], mode=ACK_MODES[mode])
+    deliveries = [_delivery_view(delivery, request) for delivery in done.result or ()]
+    return _show(
+        request, host, queue.address.path, form, done=done, deliveries=deliveries, outcome=_DONE[mode], mode=ACK_MODES[mode]
+    )
 
 
 def _show(
@@ -100,28 +102,28 @@ def _show(
 ) -> HttpResponse:
     """Render the page with the queue's current state."""
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
-    held = manual_consuming.context_of(request, queue, lambda delivery: _shown(delivery, request))
-    if request.method != "POST" and not held["notices"]:  # who lost the right is told first why the connection was closed
+    consumer_context = manual_consuming.context_of(request, queue, lambda delivery: _delivery_view(delivery, request))
+    if request.method != "POST" and not consumer_context["notices"]:  # notices say first why the connection was closed
         request.actor.require(Right.LISTEN, queue.address)
     context = {
         "queue": queue, "form": form, "consume_form": consume_form or ConsumeForm(),
         "available": queue.counts.active - queue.counts.locked - queue.expired_pending.value,
-        **held,
+        **consumer_context,
         **more,
     }  # fmt: skip
     return draw(
-        request, "get", host, context, parent=queue_crumb(queue), here="get", place="queues", fragment=fragment, done=done
-    )  # fmt: skip
+        request, "get", host, context, parent=queue_crumb(queue), page_title="get", place="queues", fragment=fragment, done=done
+    )
 
 
 def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) -> list[Any]:
     """Get up to `count` messages over a temporary connection, then settle all of them. mode: a key of _DONE."""
     with rabbitmq.connect(vhost, f"explorer: {request.actor.name}"[:255], actor=request.actor) as connection:
         channel = connection.channel()
-        got: list[Any] = []
-        while len(got) < count and (delivery := channel.get(queue)) is not None:
-            got.append(delivery)
-        for delivery in got:
+        deliveries: list[Any] = []
+        while len(deliveries) < count and (delivery := channel.get(queue)) is not None:
+            deliveries.append(delivery)
+        for delivery in deliveries:
             match mode:
                 case "ack":
                     channel.ack(delivery.delivery_tag)
@@ -129,22 +131,22 @@ def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) ->
                     channel.nack(delivery.delivery_tag, requeue=True)
                 case _:
                     channel.reject(delivery.delivery_tag, requeue=mode == "reject-requeue")
-    return got
+    return deliveries
 
 
-def _summary(got: list[Any], mode: str) -> str:
-    if not got:
+def _summary(deliveries: list[Any], mode: str) -> str:
+    if not deliveries:
         return "No messages are ready."
-    count = "1 message" if len(got) == 1 else f"{len(got)} messages, each"
+    count = "1 message" if len(deliveries) == 1 else f"{len(deliveries)} messages, each"
     return f"Got {count}: {_DONE[mode]}."
 
 
-def _shown(delivery: Any, request: HttpRequest) -> Got:
+def _delivery_view(delivery: Any, request: HttpRequest) -> DeliveryView:
     properties = delivery.properties
     headers = table.encode(properties.headers or {})
     visible = Right.SEE_BODIES in request.actor.rights
     beginning = Body(bytes(delivery.body[:PREVIEW_BYTES]), 0, len(delivery.body), BodyKind.DATA, properties.content_type)
-    return Got(
+    return DeliveryView(
         number=delivery.number,
         exchange=delivery.exchange,
         routing_key=delivery.routing_key,

@@ -23,46 +23,46 @@ MOST_SHOWN = 6  # settings
 
 
 def queue_head(
-    entity: EntityRow, may: May, found: StoredQueue, top: QueueHead, effective: Sequence[Any], spark: Spark | None
+    entity: EntityRow, may: May, queue: StoredQueue, top: QueueHead, effective: Sequence[Any], spark: Spark | None
 ) -> Head:
-    vhost, name = found.address.namespace, found.name
+    vhost, name = queue.address.namespace, queue.name
     publish = f"{url_of('publish', vhost, DEFAULT_EXCHANGE)}?{urlencode({'routing_key': name})}"
     at_work = [
         link("Move messages…", "forward", url_of("move", vhost, name), may.operate, OPERATOR),
-        link("Purge…", "trash", operate_url(found.address, "purge", "messages"), may.operate, OPERATOR, is_danger=True),
+        link("Purge…", "trash", operate_url(queue.address, "purge", "messages"), may.operate, OPERATOR, is_danger=True),
     ]
-    settings = Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=settings", key=",")
+    settings = Link("Settings", "gear", f"{page_url('entity', queue.address)}?tab=settings", key=",")
     return Head(
         icon="queue",
         name=name,
-        kind=f"RabbitMQ {found.type} queue",
+        kind=f"RabbitMQ {queue.type} queue",
         actions=[
             link("Publish", "send", publish, may.send, OPERATOR, key="s"),
             link("Get", "hand", url_of("get", vhost, name), may.receive, OPERATOR, key="r"),
         ],
         menu=menu(entity, may, at_work, settings=settings),
         tags=_dead_letters(top),
-        features=_features(found.options, found.effective, vhost, top.owner),
-        glance=[_glance(one) for one in effective[:MOST_SHOWN]],
+        features=_features(queue.options, queue.effective, vhost, top.owner),
+        glance=[_glance(setting) for setting in effective[:MOST_SHOWN]],
         spark=spark,
         receivers="consumers",
         **pause_parts(entity, may),
     )
 
 
-def exchange_head(found: StoredExchange, vhost: str, may: May, *, meaning: str, is_system: bool, effective: Any) -> Head:
-    slug = exchange_slug(found.name)
+def exchange_head(exchange: StoredExchange, vhost: str, may: May, *, meaning: str, is_system: bool, effective: Any) -> Head:
+    slug = exchange_slug(exchange.name)
     word = "Publish" if may.send else "Test routing"
-    why_not = "Internal: receives messages only from exchanges that are bound to it" if found.internal else ""
+    why_not = "Internal: receives messages only from exchanges that are bound to it" if exchange.internal else ""
     delete = link("Delete…", "trash", url_of("exchange_delete", vhost, slug), may.manage, ADMINISTRATOR, is_danger=True)
     if is_system:
         delete = Link("Delete…", "trash", "", "Predeclared exchanges cannot be deleted")
-    features = [Tag(one.name.lower(), one.title) for one in presenters.exchange_features(found)]
+    features = [Tag(tag.name.lower(), tag.title) for tag in presenters.exchange_features(exchange)]
     values = effective.values if effective else {}
     return Head(
         icon="topic",
-        name=found.name or "The default exchange",
-        kind=f"RabbitMQ {found.type} exchange",
+        name=exchange.name or "The default exchange",
+        kind=f"RabbitMQ {exchange.type} exchange",
         actions=[Link(word, "send", url_of("publish", vhost, slug), why_not, "s")],
         menu=[delete],
         features=[*features, *_policies(values, vhost)],
@@ -71,7 +71,7 @@ def exchange_head(found: StoredExchange, vhost: str, may: May, *, meaning: str, 
 
 
 def _features(options: Mapping[str, Any], effective: Mapping[str, Any], vhost: str, owner: str | None) -> list[Tag]:
-    flags = [Tag(one.name.lower(), one.title) for one in presenters.queue_features(options, {})]
+    flags = [Tag(tag.name.lower(), tag.title) for tag in presenters.queue_features(options, {})]
     if owner:
         flags.append(Tag(f"of connection {owner}", "Exclusive to this connection", url_of("connections", vhost)))
     return [*flags, *_policies(effective, vhost)]
@@ -93,8 +93,8 @@ def _dead_letters(top: QueueHead) -> list[Tag]:
     ]
 
 
-def _glance(one: Any) -> Glance:
-    winner = next(said for said in one.candidates if said.wins)
-    others = len(one.candidates) - 1
+def _glance(setting: Any) -> Glance:
+    winner = next(candidate for candidate in setting.candidates if candidate.wins)
+    others = len(setting.candidates) - 1
     overrides = f" (overrides {others})" if others else ""
-    return Glance(one.key, one.label, one.value, f"from {winner.kind} {winner.policy}".rstrip() + overrides)
+    return Glance(setting.key, setting.label, setting.value, f"from {winner.kind} {winner.policy}".rstrip() + overrides)

@@ -71,7 +71,7 @@ class HeldElsewhere(NotAllowed):
 class ManualChannel:
     """A channel: one for the gets from a queue, or one per consumer."""
 
-    channel: Channel
+    amqp_channel: Channel
     queue: str
     prefetch: int = 0
     exclusive: bool = False
@@ -79,20 +79,20 @@ class ManualChannel:
 
     @property
     def number(self) -> int:
-        return self.channel.number
+        return self.amqp_channel.number
 
     @property
     def consumer(self) -> Consumer | None:
-        return next(iter(self.channel.consumers.values()), None)
+        return next(iter(self.amqp_channel.consumers.values()), None)
 
     @property
-    def held(self) -> list[tuple[int, Unacked]]:
-        return list(self.channel.unacked.items())
+    def unacked(self) -> list[tuple[int, Unacked]]:
+        return list(self.amqp_channel.unacked.items())
 
     @property
     def is_finished(self) -> bool:
         """Whether it was a consumer's channel and has neither the consumer nor deliveries any more."""
-        return self.is_for_consumer and self.consumer is None and not self.channel.unacked
+        return self.is_for_consumer and self.consumer is None and not self.amqp_channel.unacked
 
 
 class ManualConsumer:
@@ -123,23 +123,23 @@ class ManualConsumer:
 
     @property
     def has_consumers(self) -> bool:
-        return any(one.consumer for one in self._channels)
+        return any(channel.consumer for channel in self._channels)
 
     @property
     def held_count(self) -> int:
-        return sum(len(one.held) for one in self._channels)
+        return sum(len(channel.unacked) for channel in self._channels)
 
     def channels(self, queue: str | None = None) -> list[ManualChannel]:
         """The open channels, or those for a queue."""
         with self.lock:
-            return [one for one in self._channels if one.channel.is_open and queue in (None, one.queue)]
+            return [channel for channel in self._channels if channel.amqp_channel.is_open and queue in (None, channel.queue)]
 
     def held_by_queue(self) -> dict[str, int]:
         """The number of deliveries held, for each queue with deliveries or a consumer."""
         counts: dict[str, int] = {}
-        for one in self.channels():
-            if one.held or one.consumer:
-                counts[one.queue] = counts.get(one.queue, 0) + len(one.held)
+        for channel in self.channels():
+            if channel.unacked or channel.consumer:
+                counts[channel.queue] = counts.get(channel.queue, 0) + len(channel.unacked)
         return counts
 
     def hold(self, queue: str, count: int) -> list[Delivery]:
@@ -150,11 +150,11 @@ class ManualConsumer:
                 raise InvalidArgument(
                     "count", f"you hold {self.held_count} messages; at most {MOST_HELD} are allowed. Settle some first"
                 )
-            channel = self._channel_for_gets(queue).channel
-            got: list[Delivery] = []
-            while len(got) < count and (delivery := channel.get(queue)) is not None:
-                got.append(delivery.delivery)
-            return got
+            channel = self._channel_for_gets(queue).amqp_channel
+            deliveries: list[Delivery] = []
+            while len(deliveries) < count and (delivery := channel.get(queue)) is not None:
+                deliveries.append(delivery.delivery)
+            return deliveries
 
     def consume(self, queue: str, prefetch: int, *, exclusive: bool = False) -> ManualChannel:
         """Start a consumer on a channel of its own, and fetch its first deliveries. Raises AmqpError, InvalidArgument."""
@@ -162,18 +162,18 @@ class ManualConsumer:
             self._use()
             if not 1 <= prefetch <= MOST_PREFETCH:
                 raise InvalidArgument("prefetch", f"{prefetch} must be a number from 1 to {MOST_PREFETCH}")
-            if sum(one.consumer is not None for one in self._channels) >= MOST_CONSUMERS:
+            if sum(open_channel.consumer is not None for open_channel in self._channels) >= MOST_CONSUMERS:
                 raise InvalidArgument("consume", f"you have {MOST_CONSUMERS} consumers, the maximum. Cancel one first")
-            channel = self.connection.channel()
-            made = ManualChannel(channel, queue, prefetch, exclusive, is_for_consumer=True)
-            self._channels.append(made)
+            amqp_channel = self.connection.channel()
+            channel = ManualChannel(amqp_channel, queue, prefetch, exclusive, is_for_consumer=True)
+            self._channels.append(channel)
             try:
-                channel.qos(prefetch)
-                channel.consume(queue, tag=f"{CONSUMER_TAG} {channel.number}", exclusive=exclusive)
-                self._fetch(made)
+                amqp_channel.qos(prefetch)
+                amqp_channel.consume(queue, tag=f"{CONSUMER_TAG} {amqp_channel.number}", exclusive=exclusive)
+                self._fetch(channel)
             finally:
                 self._remove_finished()
-            return made
+            return channel
 
     def settle(self, number: int, tag: int, how: str, *, multiple: bool = False) -> int:
         """Ack, nack (requeue) or reject (dead-letter or drop) a delivery; with `multiple`, all of its channel up to it.
@@ -182,21 +182,21 @@ class ManualConsumer:
         """
         with self.lock:
             self._use()
-            one = self._channel(number)
-            if tag not in one.channel.unacked:
+            channel = self._channel(number)
+            if tag not in channel.amqp_channel.unacked:
                 raise NotHeld(tag)
-            count = sum(held <= tag for held in one.channel.unacked) if multiple else 1
+            count = sum(other <= tag for other in channel.amqp_channel.unacked) if multiple else 1
             match how:
                 case "ack":
-                    one.channel.ack(tag, multiple=multiple)
+                    channel.amqp_channel.ack(tag, multiple=multiple)
                 case "nack":
-                    one.channel.nack(tag, multiple=multiple, requeue=True)
+                    channel.amqp_channel.nack(tag, multiple=multiple, requeue=True)
                 case "reject":
-                    one.channel.nack(tag, multiple=multiple, requeue=False)
+                    channel.amqp_channel.nack(tag, multiple=multiple, requeue=False)
                 case _:
                     raise InvalidArgument("action", f"{how!r} must be ack, nack or reject")
             with suppress(BrokerError):  # it is settled; further deliveries are fetched at the next maintenance
-                self._fetch(one)
+                self._fetch(channel)
             self._remove_finished()
             return count
 
@@ -204,9 +204,9 @@ class ManualConsumer:
         """Cancel the consumer of a channel. Its deliveries stay held (RMQ-124)."""
         with self.lock:
             self._use()
-            one = self._channel(number)
-            if (consumer := one.consumer) is not None:
-                one.channel.cancel(consumer.tag)
+            channel = self._channel(number)
+            if (consumer := channel.consumer) is not None:
+                channel.amqp_channel.cancel(consumer.tag)
             self._remove_finished()
 
     def close(self, why: str = "it was closed.") -> None:
@@ -228,20 +228,22 @@ class ManualConsumer:
             self.connection.actor = actor
             if time.monotonic() - self._used_at > IDLE_MINUTES * 60:
                 self.close(f"it was not used for {IDLE_MINUTES} minutes.")
-            for one in list(self._channels):
+            for channel in list(self._channels):
                 if self.is_open:
-                    _call_and_log(self._maintain_channel, one)
+                    _call_and_log(self._maintain_channel, channel)
             self._remove_finished()
 
-    def _maintain_channel(self, one: ManualChannel) -> None:
-        had_consumer = one.consumer is not None
+    def _maintain_channel(self, channel: ManualChannel) -> None:
+        had_consumer = channel.consumer is not None
         try:
-            self._fetch(one)
+            self._fetch(channel)
         except AmqpError as refusal:
-            self.notes.append(f"Channel {one.number} was closed, and its messages were requeued to {one.queue}: {refusal}")
+            self.notes.append(
+                f"Channel {channel.number} was closed, and its messages were requeued to {channel.queue}: {refusal}"
+            )
             return
-        if had_consumer and one.consumer is None:
-            self.notes.append(f"The consumer of {one.queue} was cancelled: the queue was deleted.")
+        if had_consumer and channel.consumer is None:
+            self.notes.append(f"The consumer of {channel.queue} was cancelled: the queue was deleted.")
 
     def _use(self) -> None:
         self.connection.require_open()
@@ -249,30 +251,32 @@ class ManualConsumer:
         self.notes.clear()
 
     def _channel(self, number: int) -> ManualChannel:
-        found = next((one for one in self._channels if one.number == number and one.channel.is_open), None)
-        if found is None:
+        channel = next(
+            (candidate for candidate in self._channels if candidate.number == number and candidate.amqp_channel.is_open), None
+        )
+        if channel is None:
             raise InvalidArgument("channel", f"your connection no longer has a channel {number}; its messages were requeued")
-        return found
+        return channel
 
     def _channel_for_gets(self, queue: str) -> ManualChannel:
         """The channel for gets from a queue. Each queue has its own, since an error closes the channel."""
-        for one in self._channels:
-            if one.queue == queue and not one.is_for_consumer and one.channel.is_open:
-                return one
+        for channel in self._channels:
+            if channel.queue == queue and not channel.is_for_consumer and channel.amqp_channel.is_open:
+                return channel
         self._channels.append(ManualChannel(self.connection.channel(), queue))
         return self._channels[-1]
 
-    def _fetch(self, one: ManualChannel) -> None:
+    def _fetch(self, channel: ManualChannel) -> None:
         """Fetch deliveries up to the prefetch. One that was unacknowledged for too long closes the channel here (RMQ-126)."""
-        if one.channel.is_open:
-            one.channel.deliveries(MOST_PREFETCH)
+        if channel.amqp_channel.is_open:
+            channel.amqp_channel.deliveries(MOST_PREFETCH)
 
     def _remove_finished(self) -> None:
-        for one in list(self._channels):
-            if one.is_finished and self.is_open:
-                one.channel.close()
-            if not one.channel.is_open:
-                self._channels.remove(one)
+        for channel in list(self._channels):
+            if channel.is_finished and self.is_open:
+                channel.amqp_channel.close()
+            if not channel.amqp_channel.is_open:
+                self._channels.remove(channel)
 
 
 def _sentence(ended: Exception | None) -> str:
@@ -299,8 +303,8 @@ def name_for(actor: Actor) -> str:
 
 def find(user_id: int, vhost: str) -> ManualConsumer | None:
     """A user's open connection in this process, or None."""
-    found = _consumers.get((user_id, vhost))
-    return found if found is not None and found.is_open else None
+    manual = _consumers.get((user_id, vhost))
+    return manual if manual is not None and manual.is_open else None
 
 
 def open_for(user_id: int, vhost: str, *, actor: Actor) -> ManualConsumer:
@@ -319,11 +323,11 @@ def open_for(user_id: int, vhost: str, *, actor: Actor) -> ManualConsumer:
 
 def find_elsewhere(user_id: int, vhost: str, *, actor: Actor) -> ConnectionRow | None:
     """The user's connection in another process, or None. Connections of dead processes are closed first."""
-    found = _find_elsewhere(user_id, vhost, actor)
-    if found is not None:
+    row = _find_elsewhere(user_id, vhost, actor)
+    if row is not None:
         rabbitmq.recover_dead()
-        found = _find_elsewhere(user_id, vhost, actor)
-    return found
+        row = _find_elsewhere(user_id, vhost, actor)
+    return row
 
 
 def _find_elsewhere(user_id: int, vhost: str, actor: Actor) -> ConnectionRow | None:

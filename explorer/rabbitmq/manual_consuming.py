@@ -46,7 +46,7 @@ class HeldDelivery:
 
     tag: int
     up_to: int
-    shown: Any
+    delivery: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ChannelView:
     prefetch: int
     exclusive: bool
     is_standby: bool
-    held: Sequence[HeldDelivery]
+    deliveries: Sequence[HeldDelivery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +73,19 @@ class ManualConsumerView:
 
     @property
     def consumes(self) -> bool:
-        return any(one.consumer for one in self.channels)
+        return any(channel.consumer for channel in self.channels)
 
     @property
     def count(self) -> int:
-        return sum(len(one.held) for one in self.channels)
+        return sum(len(channel.deliveries) for channel in self.channels)
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A user's connection in another process, from the database. held: its messages of this page's queue."""
+    """A user's connection in another process, from the database. unacked: its messages of this page's queue."""
 
     row: ConnectionRow
-    held: HeldInQueue | None
+    unacked: HeldInQueue | None
 
 
 def context_of(request: HttpRequest, queue: EntityRow, present: Callable[[Delivery], Any]) -> dict[str, Any]:
@@ -124,22 +124,22 @@ def _find_elsewhere(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
     row = manual_consumers.find_elsewhere(_user_id(request), vhost, actor=request.actor)
     if row is None:
         return None
-    held = browsing.held(vhost, [queue.id], actor=request.actor)
-    return Elsewhere(row, next((one for one in held if one.connection_id == row.id), None))
+    counts = browsing.held(vhost, [queue.id], actor=request.actor)
+    return Elsewhere(row, next((count for count in counts if count.connection_id == row.id), None))
 
 
 def _view(manual: ManualConsumer, queue: str, present: Callable[[Delivery], Any]) -> ManualConsumerView:
     others = [(name, count) for name, count in sorted(manual.held_by_queue().items()) if name != queue]
-    channels = [_channel(one, present) for one in manual.channels(queue) if one.held or one.consumer]
+    channels = [_channel(channel, present) for channel in manual.channels(queue) if channel.unacked or channel.consumer]
     return ManualConsumerView(manual.connection.id, manual.connection.name, channels, others)
 
 
-def _channel(one: ManualChannel, present: Callable[[Delivery], Any]) -> ChannelView:
-    held = [HeldDelivery(tag, at, present(unacked.delivery)) for at, (tag, unacked) in enumerate(one.held, start=1)]
-    consumer = one.consumer
+def _channel(channel: ManualChannel, present: Callable[[Delivery], Any]) -> ChannelView:
+    deliveries = [HeldDelivery(tag, at, present(unacked.delivery)) for at, (tag, unacked) in enumerate(channel.unacked, start=1)]
+    consumer = channel.consumer
     return ChannelView(
-        one.number, one.queue, consumer.tag if consumer else "", one.prefetch, one.exclusive,
-        consumer is not None and not consumer.may_take, held,
+        channel.number, channel.queue, consumer.tag if consumer else "", channel.prefetch, channel.exclusive,
+        consumer is not None and not consumer.may_take, deliveries,
     )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def hold(request: HttpRequest, queue: EntityRow, count: int) -> Act:
     """Get messages and hold them unacknowledged."""
     return act(
         request, "hold", queue.address, lambda: _open(request, queue).hold(queue.address.path, count),
-        target=f"up to {count}", says=lambda got: _held_text(len(got)),
+        target=f"up to {count}", says=lambda deliveries: _held_text(len(deliveries)),
     )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def consume(request: HttpRequest, queue: EntityRow, form: ConsumeForm) -> Act:
         request, "consume", queue.address,
         lambda: _open(request, queue).consume(queue.address.path, prefetch, exclusive=exclusive),
         target=f"prefetch {prefetch}{', exclusive' if exclusive else ''}",
-        says=lambda made: f"Consuming on channel {made.number} with a prefetch of {prefetch}.",
+        says=lambda channel: f"Consuming on channel {channel.number} with a prefetch of {prefetch}.",
     )  # fmt: skip
 
 
@@ -174,20 +174,20 @@ def carry_out(request: HttpRequest, queue: EntityRow, action: str) -> Act:
     vhost, name = queue.address.namespace, manual_consumers.name_for(request.actor)
     channel = _number(request, "channel")
 
-    def carried_out(what: str, call: Callable[[], Any], target: str, said: str) -> Act:
-        return act(request, what, queue.address, call, target=target, says=lambda _: said)
+    def carried_out(verb: str, call: Callable[[], Any], target: str, text: str) -> Act:
+        return act(request, verb, queue.address, call, target=target, says=lambda _: text)
 
     match action:
         case "close":
-            said = "Closed your connection. Its messages were requeued."
-            return carried_out("close connection", lambda: _close(request, vhost), name, said)
+            text = "Closed your connection. Its messages were requeued."
+            return carried_out("close connection", lambda: _close(request, vhost), name, text)
         case "close-elsewhere":
-            said = "Closed your connection in the other process. Its messages were requeued."
-            return carried_out("close connection", lambda: _close_elsewhere(request, vhost), name, said)
+            text = "Closed your connection in the other process. Its messages were requeued."
+            return carried_out("close connection", lambda: _close_elsewhere(request, vhost), name, text)
         case "cancel":
-            said = "Cancelled the consumer. You still hold the messages it received."
+            text = "Cancelled the consumer. You still hold the messages it received."
             call = lambda: _existing(request, vhost).cancel(channel)  # noqa: E731
-            return carried_out("cancel consumer", call, f"channel {channel}", said)
+            return carried_out("cancel consumer", call, f"channel {channel}", text)
     return _settle(request, queue, action, channel)
 
 

@@ -41,8 +41,8 @@ class RabbitMessagePage(MessagePage):
     def actions(self, detail: MessageDetail, actor: Actor) -> list[Action]:
         """Release an unacknowledged message; and "move back", if it records where it died."""
         no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
-        found = [releasing.action(detail.row, no_right)] if detail.row.owner_id is not None else []
-        return found + _move_back(detail, actor, no_right)
+        message_actions = [releasing.action(detail.row, no_right)] if detail.row.owner_id is not None else []
+        return message_actions + _move_back(detail, actor, no_right)
 
     def carry_out(self, request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
         """Carry out an action. None: RabbitMQ has no such action."""
@@ -52,7 +52,8 @@ class RabbitMessagePage(MessagePage):
             return None
         done = act(
             request, "move", address, lambda: move_back(address, number, request.actor),
-            target=f"message {number} {in_words(Back(), 1)}", says=report, undo=lambda one: undo_url(one, request.path),
+            target=f"message {number} {in_words(Back(), 1)}", says=report,
+            undo=lambda operation: undo_url(operation, request.path),
         )  # fmt: skip
         return Act(error=done.error)  # the new message is in another queue: this message's page links to it
 
@@ -61,8 +62,8 @@ class RabbitMessagePage(MessagePage):
 
     def anchors(self, headers: Mapping[str, Any]) -> dict[str, str]:
         """The headers that have their own section on the page, with the section's id."""
-        found = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
-        return {name: section for name, section in found.items() if presenters.deaths(headers.get(name))}
+        sections = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
+        return {name: section for name, section in sections.items() if presenters.deaths(headers.get(name))}
 
     def beside(self, query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
         """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""

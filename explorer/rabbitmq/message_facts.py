@@ -24,19 +24,19 @@ _DELIVERY_MODES = {"1": "transient", "2": "persistent"}
 
 def state_line(detail: MessageDetail, explanation: Explanation | None, entity: EntityRow, actor: Actor) -> StateLine:
     """What the page says first."""
-    row, found = detail.row, badge(detail.row)
+    row, state_badge = detail.row, badge(detail.row)
     if row.display_state is DisplayState.UNACKED:
-        mine = row.locked_by == manual_consumers.name_for(actor)
-        holder = "you" if mine else actor_name(row.locked_by) or "a connection"
+        is_own = row.locked_by == manual_consumers.name_for(actor)
+        holder = "you" if is_own else actor_name(row.locked_by) or "a connection"
         since = f" Delivered at {time_of_day(row.last_received_at, row.read_at)}." if row.last_received_at else ""
         text = f"No other consumer gets it until it is requeued, which also happens when its channel or connection closes.{since}"
-        return StateLine(found, f"Unacknowledged, held by {holder}", text, covers=frozenset((Code.UNACKED,)))
+        return StateLine(state_badge, f"Unacknowledged, held by {holder}", text, covers=frozenset((Code.UNACKED,)))
     if row.display_state is DisplayState.EXPIRED:
-        return StateLine(found, "Expired, not yet removed")
+        return StateLine(state_badge, "Expired, not yet removed")
     reasons = {reason.code: reason for reason in explanation.reasons} if explanation else {}
     place = reasons.get(Code.NEXT) or reasons.get(Code.BEHIND)
     before = f"Ready: {place.text[0].lower()}{place.text[1:].rstrip('.')}" if place else "Ready"
-    return StateLine(found, before, _ready(row), covers=frozenset((Code.NEXT, Code.BEHIND)))
+    return StateLine(state_badge, before, _ready(row), covers=frozenset((Code.NEXT, Code.BEHIND)))
 
 
 def _ready(row: MessageRow) -> str:
@@ -52,28 +52,28 @@ def facts(record: MessageRecord) -> list[Fact]:
 def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     row = detail.row
     again = "the next delivery is marked redelivered" if row.first_received_at else ""
-    found = [Fact("Returned", plural(row.delivery_count, "time"), again)]
+    facts = [Fact("Returned", plural(row.delivery_count, "time"), again)]
     if row.owner_id:
         url = reverse("explorer:rabbitmq_connections", args=(record.address.namespace,))
-        found.append(Fact("Unacknowledged by", actor_name(row.locked_by) or "a connection", url=url))
+        facts.append(Fact("Unacknowledged by", actor_name(row.locked_by) or "a connection", url=url))
         if row.last_received_at:
-            found.append(Fact("Delivered", at=row.last_received_at))
-    found.append(Fact("Enqueued", at=row.enqueued_at))
+            facts.append(Fact("Delivered", at=row.last_received_at))
+    facts.append(Fact("Enqueued", at=row.enqueued_at))
     by = "from the queue's time-to-live" if row.expires_by_default else ""
-    found.append(Fact("Expires", at=row.expires_at, note=by) if row.expires_at else Fact("Expires", "never"))
+    facts.append(Fact("Expires", at=row.expires_at, note=by) if row.expires_at else Fact("Expires", "never"))
     if row.priority is not None:
-        found.append(Fact("Priority in the queue", str(row.priority)))
-    return [*found, Fact("Size", filesize(row.size), "of body")]
+        facts.append(Fact("Priority in the queue", str(row.priority)))
+    return [*facts, Fact("Size", filesize(row.size), "of body")]
 
 
 def _gone(record: MessageRecord) -> list[Fact]:
     first, last = record.first, record.last
     if first is None or last is None:
         return []
-    found = [Fact("Enqueued", at=last.enqueued_at)] if last.enqueued_at else []
+    facts = [Fact("Enqueued", at=last.enqueued_at)] if last.enqueued_at else []
     if first.size:
-        found.append(Fact("Size", filesize(first.size), "of body"))
-    return [*found, Fact("Removed", at=last.at)]
+        facts.append(Fact("Size", filesize(first.size), "of body"))
+    return [*facts, Fact("Removed", at=last.at)]
 
 
 def property_text(name: str, value: Any) -> tuple[str, str]:

@@ -86,8 +86,8 @@ def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     request.actor.require(Right.OPERATE, queue.address)
-    given = request.POST if request.method == "POST" else request.GET
-    form = MoveForm({"to": BACK, **given.dict()})
+    data = request.POST if request.method == "POST" else request.GET
+    form = MoveForm({"to": BACK, **data.dict()})
     which = _which(request, queue, cleaned(form)["group"])
     target = form.target()
     if request.method == "POST" and target is not None and form.cleaned_data["confirmed"] == in_words(target):
@@ -95,7 +95,7 @@ def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         done = act(
             request, "move", queue.address, lambda: _start(queue, which, target, form.cleaned_data["up_to"], request.actor),
             target=f"{_named(which)} {in_words(target, len(which.numbers or ()))}", says=report,
-            undo=lambda one: undo_url(one, back_to),
+            undo=lambda operation: undo_url(operation, back_to),
         )  # fmt: skip
         if not done.error:
             return HttpResponseRedirect(page_of(done.result) if done.result.is_open else back_to)
@@ -125,8 +125,8 @@ def _ask(
     target: Target | None,
     done: Act,
 ) -> HttpResponse:
-    would, done = _preview(request, queue.address, which, target, done)
-    name, groups = queue.address.path, _group_lines(would.groups) if would else []
+    preview, done = _preview(request, queue.address, which, target, done)
+    name, groups = queue.address.path, _group_lines(preview.groups) if preview else []
     context = {
         "queue": queue,
         "which": which,
@@ -134,17 +134,18 @@ def _ask(
         "in_dialog": wants_fragment(request) or "in_dialog" in request.POST,
         "form": form,
         "target": in_words(target) if target else "",
-        "goes": in_words(target, would.count if would else 0) if target else "",
-        "would": would,
-        "spread": would is not None and not isinstance(target, ToQueue),
+        "goes": in_words(target, preview.count if preview else 0) if target else "",
+        "preview": preview,
+        "spread": preview is not None and not isinstance(target, ToQueue),
         "groups": groups,
         "by_group": any(line.is_offered for line in groups),
-        "left": _by_count(would.left) if would else [],
-        "queues": [one.name for one in rabbitmq.list_queues(host.name, actor=request.actor) if one.name != name][:MOST_OFFERED],
-        "exchanges": [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name][:MOST_OFFERED],
+        "left": _by_count(preview.left) if preview else [],
+        "queues": [row.name for row in rabbitmq.list_queues(host.name, actor=request.actor) if row.name != name][:MOST_OFFERED],
+        "exchanges": [row.name for row in rabbitmq.list_exchanges(host.name, actor=request.actor) if row.name][:MOST_OFFERED],
     }
     return draw(
-        request, "move", host, context, parent=queue_crumb(queue), here="move", place="queues", fragment="_move_dialog", done=done
+        request, "move", host, context,
+        parent=queue_crumb(queue), page_title="move", place="queues", fragment="_move_dialog", done=done,
     )  # fmt: skip
 
 
@@ -186,9 +187,9 @@ def _which(request: HttpRequest, queue: EntityRow, of: DeadLetterOrigin | None) 
 
 def _requested(request: HttpRequest, queue: EntityRow) -> Which:
     """The selected messages, else those that the list's filter matches, else all ready ones."""
-    given = request.POST.getlist("numbers") or request.GET.getlist("numbers")
-    if given or "selected" in request.POST:
-        numbers = tuple(selected_numbers(given))
+    texts = request.POST.getlist("numbers") or request.GET.getlist("numbers")
+    if texts or "selected" in request.POST:
+        numbers = tuple(selected_numbers(texts))
         return Which(numbers, True, f"message {numbers[0]}" if len(numbers) == 1 else f"the {len(numbers):,} selected messages")
     values = cleaned(QueueQuery(request.GET))
     tab = values["tab"] or "messages"
@@ -200,8 +201,8 @@ def _requested(request: HttpRequest, queue: EntityRow) -> Which:
     if not narrowed:
         return Which(None, False, "all ready messages")
     matched, is_whole = matching(queue.address, narrowed.selecting(MOVABLE[tab]).filter, request.actor)
-    found = "1 message that matches" if len(matched) == 1 else f"{len(matched):,} messages that match"
-    words = f"{'' if is_whole else 'the first '}{found} the filter"
+    phrase = "1 message that matches" if len(matched) == 1 else f"{len(matched):,} messages that match"
+    words = f"{'' if is_whole else 'the first '}{phrase} the filter"
     return Which(tuple(matched), False, words, is_whole)
 
 
@@ -224,11 +225,11 @@ def matching(address: EntityAddress, narrowed: MessageFilter, actor: Actor) -> t
     numbers: list[int] = []
     cursor, deadline = None, time.monotonic() + SEARCH_SECONDS
     while True:
-        found = reads.list_messages(
+        listing = reads.list_messages(
             address, Tab.ACTIVE, filter=narrowed, cursor=cursor, limit=1_000, newest_first=False, actor=actor
         )  # fmt: skip
-        numbers += [row.sequence_number for row in found.rows]
-        cursor = found.next_cursor
+        numbers += [row.sequence_number for row in listing.rows]
+        cursor = listing.next_cursor
         if cursor is None:
             return numbers[:MOST_MATCHING], len(numbers) <= MOST_MATCHING
         if len(numbers) >= MOST_MATCHING or time.monotonic() > deadline:

@@ -84,23 +84,23 @@ class RabbitOperations(FamilyOperations):
 
     def release(self, batch: Batch) -> Steps:
         released = yield from channels.release.steps(batch.operation.selection.address.main, batch.numbers, actor=batch.actor)
-        left = set(batch.numbers) - set(released)
-        return Outcome(len(released), dict.fromkeys(left, Skip(f"not held, or {NOT_THERE}")))
+        remaining = set(batch.numbers) - set(released)
+        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not held, or {NOT_THERE}")))
 
     def read_record(self, record: Any) -> Publication:
         try:
-            found = properties.read(record.properties, record.message_id, record.stored_properties)
+            record_properties = properties.read(record.properties, record.message_id, record.stored_properties)
         except (ValueError, ArithmeticError, TypeError, LookupError, AttributeError, RecursionError):
             raise InvalidArgument("application_properties", 'must be headers as exported, such as {"n": ["int", "5"]}') from None
-        properties.check(found)
-        return Publication(record.body, properties=found)
+        properties.check(record_properties)
+        return Publication(record.body, properties=record_properties)
 
     def send_records(self, batch: Batch, publications: Sequence[Publication]) -> Steps:
         """To the queue itself, through the default exchange."""
         operation = batch.operation
-        named = [replace(one, routing_key=operation.address.path) for one in publications]
+        named = [replace(publication, routing_key=operation.address.path) for publication in publications]
         published = yield from rabbitmq.publish.steps(operation.address.namespace, named, actor=batch.actor)
-        return [_stored(one, operation.address.path, operation.entity_id) for one in published]
+        return [_stored(result, operation.address.path, operation.entity_id) for result in published]
 
 
 def _stored(published: rabbitmq.Published, name: str, entity_id: int) -> Places | Skip:

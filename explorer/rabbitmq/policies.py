@@ -21,11 +21,11 @@ from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.frames.presenters import effects_text, plural
 from explorer.frames.shell import Act, act, page
-from explorer.rabbitmq.forms.keys import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
+from explorer.rabbitmq.forms.keys import APPLY_TO, BY_EFFECTIVE, BY_POLICY, value_text
 from explorer.rabbitmq.forms.policy import PolicyForm, initial_of
 
 from . import presenters
-from .policy_effects import Ruling, rulings, things_of
+from .policy_effects import Ruling, rulings, targets_of
 from .routes import replay
 from .shared import draw, link, vhost_of
 
@@ -58,7 +58,7 @@ class Change:
 @require_GET
 def policies(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
-    judged = [(one, presenters.definition(one.policy.definition)) for one in current_rulings(request, host.name)]
+    judged = [(ruling, presenters.definition(ruling.policy.definition)) for ruling in current_rulings(request, host.name)]
     context = {
         "groups": [
             ("user", "Policies", [line for line in judged if not line[0].policy.is_operator]),
@@ -73,7 +73,7 @@ def current_rulings(request: HttpRequest, vhost: str) -> list[Ruling]:
     """What each policy of the virtual host applies to now."""
     queues = reads.overview(vhost, include_hidden=True, actor=request.actor)
     exchanges = rabbitmq.list_exchanges(vhost, actor=request.actor)
-    return rulings(rabbitmq.list_policies(vhost, actor=request.actor), things_of(queues, exchanges))
+    return rulings(rabbitmq.list_policies(vhost, actor=request.actor), targets_of(queues, exchanges))
 
 
 @page
@@ -101,9 +101,9 @@ def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to
     """The URL of a new policy for this queue with these limits. deliveries: the delivery limit."""
     texts = (_milliseconds(lock), deliveries, _milliseconds(time_to_live))
     query = {name: text for name, text in zip(LIMITS, texts, strict=True) if text is not None}
-    about = {"name": f"{entity.path}-limits", "pattern": f"^{re.escape(entity.path)}$"}
+    attributes = {"name": f"{entity.path}-limits", "pattern": f"^{re.escape(entity.path)}$"}
     address = reverse("explorer:rabbitmq_policy_new", args=("user", entity.namespace.name))
-    return f"{address}?{urlencode(about | query)}" if query else ""
+    return f"{address}?{urlencode(attributes | query)}" if query else ""
 
 
 def _milliseconds(duration: timedelta | None) -> int | None:
@@ -113,72 +113,72 @@ def _milliseconds(duration: timedelta | None) -> int | None:
 def _edit(
     request: HttpRequest, host: reads.NamespaceRow, form: PolicyForm, kind: str, policy: Policy | None = None
 ) -> HttpResponse:
-    names = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
+    names = [exchange.name for exchange in rabbitmq.list_exchanges(host.name, actor=request.actor) if exchange.name]
     context = {"form": form, "kind": kind, "policy": policy, "exchange_names": names}
     if not form.is_valid():
-        return draw(request, "policy", host, context, here=form.title, place="policies")
-    wanted = Policy(**form.values())
+        return draw(request, "policy", host, context, page_title=form.title, place="policies")
+    new_policy = Policy(**form.values())
     if "preview" in request.POST:
-        return _previewed(request, host, form, wanted, context)
+        return _previewed(request, host, form, new_policy, context)
     done = act(
-        request, _action("set", wanted.is_operator), None, lambda: _set(request, host.name, wanted),
-        target=f"{host.name}: {wanted.name}", says=was_set,
+        request, _action("set", new_policy.is_operator), None, lambda: _set(request, host.name, new_policy),
+        target=f"{host.name}: {new_policy.name}", says=was_set,
     )  # fmt: skip
     if isinstance(done.error, PreviewOutdated):
-        return _previewed(request, host, form, wanted, context, done)
+        return _previewed(request, host, form, new_policy, context, done)
     if done.error:
         return _refused(request, host, form, context, done)
     return HttpResponseRedirect(link("policies", host.name))
 
 
-def _set(request: HttpRequest, vhost: str, wanted: Policy) -> PolicyPreview:
+def _set(request: HttpRequest, vhost: str, policy: Policy) -> PolicyPreview:
     """Set the policy; with a preview's token only if the effect is still the same. Raises PreviewOutdated."""
     token = request.POST.get("token") or None
-    return rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, token=token, actor=request.actor)
+    return rabbitmq.change_policy(vhost, policy.name, policy.is_operator, policy, token=token, actor=request.actor)
 
 
 def _previewed(
-    request: HttpRequest, host, form: PolicyForm, wanted: Policy, context: dict[str, Any], done: Act = Act()
+    request: HttpRequest, host, form: PolicyForm, policy: Policy, context: dict[str, Any], done: Act = Act()
 ) -> HttpResponse:
     try:
-        found = rabbitmq.preview_policy(host.name, wanted, actor=request.actor)
-        context |= _shown_preview(found)
-        if found.exchanges:  # a policy changes the route of messages by an alternate exchange only
-            context["replay"] = replay(host.name, RoutingDraft(policy=wanted), request.actor)
+        preview = rabbitmq.preview_policy(host.name, policy, actor=request.actor)
+        context |= _shown_preview(preview)
+        if preview.exchanges:  # a policy changes the route of messages by an alternate exchange only
+            context["replay"] = replay(host.name, RoutingDraft(policy=policy), request.actor)
     except BrokerError as exc:
         return _refused(request, host, form, context, Act(error=exc))
-    return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
+    return draw(request, "policy", host, context, page_title=form.title, place="policies", done=done)
 
 
 def _shown_preview(previewed: PolicyPreview) -> dict[str, Any]:
     changed = [*previewed.queues, *previewed.exchanges]
     return {
         "previewed": previewed,
-        "changes": [_change(one) for one in changed[:MOST_SHOWN]],
+        "changes": [_change(change) for change in changed[:MOST_SHOWN]],
         "more_changes": max(0, len(changed) - MOST_SHOWN),
     }
 
 
-def _change(one: Any) -> Change:
-    is_queue = isinstance(one, QueueChange)
+def _change(change: Any) -> Change:
+    is_queue = isinstance(change, QueueChange)
     keys = [
         ChangedKey(
             key.key.replace("_", "-"),
-            _value_text(key.key, key.before, key.before_source),
-            _value_text(key.key, key.after, key.after_source),
+            _value_and_source(key.key, key.before, key.before_source),
+            _value_and_source(key.key, key.after, key.after_source),
         )
-        for key in one.keys
+        for key in change.keys
     ]
-    ruled = [("policy", one.policy), ("operator policy", one.operator_policy)]
-    names = [ChangedKey(what, old or "none", new or "none") for what, (old, new) in ruled if old != new]
-    return Change(one.address.path if is_queue else one.name, is_queue, names + keys, one.messages if is_queue else 0)
+    ruled = [("policy", change.policy), ("operator policy", change.operator_policy)]
+    names = [ChangedKey(kind, old or "none", new or "none") for kind, (old, new) in ruled if old != new]
+    return Change(change.address.path if is_queue else change.name, is_queue, names + keys, change.messages if is_queue else 0)
 
 
-def _value_text(key: str, value: Any, source: str | None) -> str:
+def _value_and_source(key: str, value: Any, source: str | None) -> str:
     """A value and its source, in words."""
     if source is None:
         return "nothing"
-    return f"{shown(BY_EFFECTIVE.get(key.replace('-', '_')), value)}, from {source}"
+    return f"{value_text(BY_EFFECTIVE.get(key.replace('-', '_')), value)}, from {source}"
 
 
 def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, Any], done: Act) -> HttpResponse:
@@ -188,7 +188,7 @@ def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, An
         name = BY_POLICY[field].name if field in BY_POLICY else _FIELDS.get(field, field)
         if name in form.fields:
             form.add_error(name, done.error.reason)
-    return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
+    return draw(request, "policy", host, context, page_title=form.title, place="policies", done=done)
 
 
 def was_set(effect: PolicyPreview) -> str:
@@ -224,7 +224,7 @@ def _changes_text(effect: PolicyPreview) -> str:
 def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpResponse:
     host, is_operator = _host_and_kind(request, kind, namespace)
     policy = _policy(request, host.name, name, is_operator)
-    ruling = next(one for one in current_rulings(request, host.name) if one.policy == policy)
+    ruling = next(candidate for candidate in current_rulings(request, host.name) if candidate.policy == policy)
     context = {"policy": policy, "ruling": ruling, "definition": presenters.definition(policy.definition)}
     if request.method != "POST":
         return _ask(request, host, policy, context)
@@ -246,7 +246,7 @@ def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], do
     """Show the confirmation with a preview of the effect."""
     previewed = rabbitmq.preview_delete_policy(host.name, policy.name, policy.is_operator, actor=request.actor)
     context |= _shown_preview(previewed)
-    return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies", done=done)
+    return draw(request, "policy_delete", host, context, page_title=f"delete {policy.name}", place="policies", done=done)
 
 
 def _host_and_kind(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.NamespaceRow, bool]:
@@ -258,10 +258,13 @@ def _host_and_kind(request: HttpRequest, kind: str, namespace: str) -> tuple[rea
 
 
 def _policy(request: HttpRequest, vhost: str, name: str, is_operator: bool) -> Policy:
-    found = next((one for one in rabbitmq.list_policies(vhost, is_operator, actor=request.actor) if one.name == name), None)
-    if found is None:
+    policy = next(
+        (candidate for candidate in rabbitmq.list_policies(vhost, is_operator, actor=request.actor) if candidate.name == name),
+        None,
+    )
+    if policy is None:
         raise EntityNotFound(f"{vhost}: {name}", "policy")
-    return found
+    return policy
 
 
 def _action(verb: str, is_operator: bool) -> str:

@@ -10,7 +10,7 @@ from broker_core.rabbitmq.rules.policies import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class PolicyTarget:
     """A queue or an exchange that policies can match. queue_type: None for an exchange."""
 
     name: str
@@ -22,7 +22,7 @@ class Thing:
 class Lost:
     """A queue or exchange that a policy matches, but another one applies to. tied: both have the same priority (RMQ-917)."""
 
-    thing: Thing
+    target: PolicyTarget
     winner: str
     tied: bool
 
@@ -32,7 +32,7 @@ class Ruling:
     """What one policy applies to and loses."""
 
     policy: Policy
-    applies: list[Thing] = field(default_factory=list)
+    applies: list[PolicyTarget] = field(default_factory=list)
     loses: list[Lost] = field(default_factory=list)
 
     @property
@@ -40,26 +40,26 @@ class Ruling:
         return [lost for lost in self.loses if lost.tied]
 
 
-def rulings(policies: Sequence[Policy], things: Iterable[Thing]) -> list[Ruling]:
+def rulings(policies: Sequence[Policy], targets: Iterable[PolicyTarget]) -> list[Ruling]:
     """The ruling of each policy, in the given order. Policies and operator policies do not compete with each other."""
-    found = {(policy.is_operator, policy.name): Ruling(policy) for policy in policies}
-    for thing in things:
-        ranked = rules.ranking(policies, thing.name, thing.kind, thing.queue_type)
+    by_policy = {(policy.is_operator, policy.name): Ruling(policy) for policy in policies}
+    for target in targets:
+        ranked = rules.ranking(policies, target.name, target.kind, target.queue_type)
         for operator in (False, True):
-            _rank(thing, [policy for policy in ranked if policy.is_operator is operator], found)
-    return list(found.values())
+            _rank(target, [policy for policy in ranked if policy.is_operator is operator], by_policy)
+    return list(by_policy.values())
 
 
-def _rank(thing: Thing, ranked: Sequence[Policy], found: dict[tuple[bool, str], Ruling]) -> None:
+def _rank(target: PolicyTarget, ranked: Sequence[Policy], by_policy: dict[tuple[bool, str], Ruling]) -> None:
     for place, policy in enumerate(ranked):
-        ruling, winner = found[policy.is_operator, policy.name], ranked[0]
+        ruling, winner = by_policy[policy.is_operator, policy.name], ranked[0]
         if place:
-            ruling.loses.append(Lost(thing, winner.name, policy.priority == winner.priority))
+            ruling.loses.append(Lost(target, winner.name, policy.priority == winner.priority))
         else:
-            ruling.applies.append(thing)
+            ruling.applies.append(target)
 
 
-def things_of(queues: Iterable, exchanges: Iterable) -> list[Thing]:
+def targets_of(queues: Iterable, exchanges: Iterable) -> list[PolicyTarget]:
     """queues: EntityRow of queues; exchanges: StoredExchange. No policy applies to the default exchange (RMQ-316)."""
-    of_queues = [Thing(queue.address.path, "queue", queue.options.get("type", "classic")) for queue in queues]
-    return of_queues + [Thing(exchange.name, "exchange") for exchange in exchanges if exchange.name]
+    of_queues = [PolicyTarget(queue.address.path, "queue", queue.options.get("type", "classic")) for queue in queues]
+    return of_queues + [PolicyTarget(exchange.name, "exchange") for exchange in exchanges if exchange.name]

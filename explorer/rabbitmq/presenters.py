@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broker_core.rabbitmq.rules import table
-from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_POLICY, KEYS, shown
+from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_POLICY, KEYS, value_text
 
 REASONS = {
     "expired": "expired",
@@ -75,7 +75,7 @@ def queue_features(options: Mapping[str, Any], effective: Mapping[str, Any]) -> 
     for key in KEYS:
         value = effective.get(key.effective)
         if key.tag and value is not None and value is not False:
-            tags.append(Tag(key.tag, f"{key.label}: {shown(key, value)}"))
+            tags.append(Tag(key.tag, f"{key.label}: {value_text(key, value)}"))
     others = [name for name in options.get("arguments", {}) if name not in BY_ARGUMENT and name != "x-queue-type"]
     return [*tags, *([Tag("Args", f"Other arguments: {', '.join(others)}")] if others else [])]
 
@@ -111,13 +111,13 @@ def _argument(name: str, value: Any) -> str:
     value = table.plain(value)
     if value is None:
         return "(present)"
-    return shown(BY_ARGUMENT.get(name), value)
+    return value_text(BY_ARGUMENT.get(name), value)
 
 
 def definition(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """A policy's definition: each key with its value as text and its meaning."""
-    found = [(name, BY_POLICY.get(name), value) for name, value in values.items()]
-    return [(name, shown(key, value), key.meaning if key else "") for name, key, value in found]
+    entries = [(name, BY_POLICY.get(name), value) for name, value in values.items()]
+    return [(name, value_text(key, value), key.meaning if key else "") for name, key, value in entries]
 
 
 def headers(stored: Mapping[str, Any]) -> list[Argument]:
@@ -138,8 +138,8 @@ def published_headers(stored: Mapping[str, Any]) -> dict[str, Any]:
 def properties(of: Any) -> list[tuple[str, str]]:
     """The basic properties that a message has."""
     names = (field.name for field in fields(of) if field.name != "headers")
-    found = [(name.replace("_", " "), getattr(of, name)) for name in names]
-    return [(name, str(value)) for name, value in found if value is not None]
+    values = [(name.replace("_", " "), getattr(of, name)) for name in names]
+    return [(name, str(value)) for name, value in values if value is not None]
 
 
 def deaths(stored: Any) -> list[Death]:

@@ -39,57 +39,57 @@ def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse
     """`?routing_key=` fills the form; `?like=12&of=queue` fills it from a message, `?template=3` from a template. POST with
     `dry` only shows the route; so does GET, for what the form is filled with."""
     host = vhost_of(namespace, request.actor)
-    found = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
-    sender = _sender(host, found)
+    stored = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
+    sender = _sender(host, stored)
     if request.method != "POST":
         initial = _from_template(request, sender) or _initial(request, host.name)
         form = PublishForm(initial=initial)
         if "dry" not in request.GET:
-            request.actor.require(Right.SEND, f"{host.name}/{exchange_slug(found.name)}")
-            return _show(request, host, found, form)
-        return _ask(request, host, found, form, initial.get("routing_key", ""), form.headers.values())
+            request.actor.require(Right.SEND, f"{host.name}/{exchange_slug(stored.name)}")
+            return _show(request, host, stored, form)
+        return _ask(request, host, stored, form, initial.get("routing_key", ""), form.headers.values())
     form = PublishForm(request.POST)
-    answer = message_templates.saving(request, sender, form, lambda form, done: _show(request, host, found, form, done=done))
+    answer = message_templates.saving(request, sender, form, lambda form, done: _show(request, host, stored, form, done=done))
     if answer:
         return answer
     if not form.is_valid():
-        return _show(request, host, found, form)
+        return _show(request, host, stored, form)
     if "dry" in request.POST:
-        given = form.cleaned_data
-        return _ask(request, host, found, form, given["routing_key"], given["headers"], len(form.payload(str)))
+        values = form.cleaned_data
+        return _ask(request, host, stored, form, values["routing_key"], values["headers"], len(form.payload(str)))
     done = act(
-        request, "publish", None, lambda: _publish(request, host, found.name, form),
-        target=f"{host.name}: {exchange_slug(found.name)}, key {form.cleaned_data['routing_key']!r}", says=published,
+        request, "publish", None, lambda: _publish(request, host, stored.name, form),
+        target=f"{host.name}: {exchange_slug(stored.name)}, key {form.cleaned_data['routing_key']!r}", says=published,
     )  # fmt: skip
-    return _show(request, host, found, form, done=done, results=done.result or ())
+    return _show(request, host, stored, form, done=done, results=done.result or ())
 
 
 def _publish(request: HttpRequest, host: reads.NamespaceRow, exchange: str, form: PublishForm) -> list[Published]:
-    given, now = form.cleaned_data, host.clock.now
+    values, now = form.cleaned_data, host.clock.now
     properties = form.properties()
     publications = []
-    for number in range(1, given["copies"] + 1):
-        fill = filler(number, now, fills=given["fill"])
+    for number in range(1, values["copies"] + 1):
+        fill = filler(number, now, fills=values["fill"])
         filled = Properties(**properties | {name: fill(properties[name]) for name in FILLED if name in properties})
-        publications.append(Publication(form.payload(fill), exchange, fill(given["routing_key"]), filled, mandatory=True))
+        publications.append(Publication(form.payload(fill), exchange, fill(values["routing_key"]), filled, mandatory=True))
     return rabbitmq.publish(host.name, publications, actor=request.actor)
 
 
 def published(results: list[Published]) -> str:
     """The result of publishing, in words."""
     count = len(results)
-    what = "Published 1 message" if count == 1 else f"Published {count:,} messages"
-    if all(one.unroutable for one in results):
-        return f"{what}, but no queue matched: dropped."
-    queues = sorted({path for one in results for path, _ in one.queues})
-    refused = " Rejected by a full queue." if any(one.refused for one in results) else ""
-    return f"{what} to {', '.join(queues) or 'no queue'}.{refused}"
+    text = "Published 1 message" if count == 1 else f"Published {count:,} messages"
+    if all(result.unroutable for result in results):
+        return f"{text}, but no queue matched: dropped."
+    queues = sorted({path for result in results for path, _ in result.queues})
+    refused = " Rejected by a full queue." if any(result.refused for result in results) else ""
+    return f"{text} to {', '.join(queues) or 'no queue'}.{refused}"
 
 
 def _ask(
     request: HttpRequest,
     host: reads.NamespaceRow,
-    found: StoredExchange,
+    exchange: StoredExchange,
     form: PublishForm,
     routing_key: str,
     headers: Mapping[str, Any],
@@ -97,38 +97,38 @@ def _ask(
 ) -> HttpResponse:
     """Show the route of the message. Nothing is stored, so nothing is audited."""
     try:
-        steps = rabbitmq.route(host.name, found.name, routing_key, headers, size=size, actor=request.actor)
+        steps = rabbitmq.route(host.name, exchange.name, routing_key, headers, size=size, actor=request.actor)
     except BrokerError as exc:
-        return _show(request, host, found, form, done=Act(error=exc))
-    return _show(request, host, found, form, steps=shown_route(host.name, steps))
+        return _show(request, host, exchange, form, done=Act(error=exc))
+    return _show(request, host, exchange, form, steps=shown_route(host.name, steps))
 
 
 def _show(
     request: HttpRequest,
     host: reads.NamespaceRow,
-    found: StoredExchange,
+    exchange: StoredExchange,
     form: PublishForm,
     *,
     done: Act = Act(),
     results: Any = (),
     steps: Sequence[ShownStep] = (),
 ) -> HttpResponse:
-    queues = rabbitmq.list_queues(host.name, actor=request.actor) if not found.name else []
+    queues = rabbitmq.list_queues(host.name, actor=request.actor) if not exchange.name else []
     if queues:
         form.fields["routing_key"].widget.attrs["list"] = "queue-names"
     context = {
-        "exchange": found,
-        "slug": exchange_slug(found.name),
-        "is_default": not found.name,
+        "exchange": exchange,
+        "slug": exchange_slug(exchange.name),
+        "is_default": not exchange.name,
         "form": form,
-        "panel": message_templates.panel(request, _sender(host, found)),
+        "panel": message_templates.panel(request, _sender(host, exchange)),
         "content_types": CONTENT_TYPES,
-        "queue_names": [one.name for one in queues][:500],
+        "queue_names": [queue.name for queue in queues][:500],
         "results": results[:20],
         "more_results": max(0, len(results) - 20),
         "steps": steps,
         "queues": names_of_queues(steps),
-        "published": rabbitmq.published_groups(host.name, exchange=found.name, actor=request.actor),
+        "published": rabbitmq.published_groups(host.name, exchange=exchange.name, actor=request.actor),
         "why_not": "" if Right.SEND in request.actor.rights else "Publishing requires the operator role.",
     }
     return draw(
@@ -136,8 +136,8 @@ def _show(
         "publish",
         host,
         context,
-        parent=exchange_crumb(host.name, found),
-        here="publish",
+        parent=exchange_crumb(host.name, exchange),
+        page_title="publish",
         place="exchanges",
         done=done,
     )
@@ -149,8 +149,8 @@ def _sender(host: reads.NamespaceRow, exchange: StoredExchange) -> Sender:
 
 def _from_template(request: HttpRequest, sender: Sender) -> dict[str, Any]:
     """Initial form values from a template; the query's routing key, if the template has none."""
-    found = message_templates.initial(request, sender)
-    return found and found | {"routing_key": found.get("routing_key") or request.GET.get("routing_key", "")[:255]}
+    values = message_templates.initial(request, sender)
+    return values and values | {"routing_key": values.get("routing_key") or request.GET.get("routing_key", "")[:255]}
 
 
 def _initial(request: HttpRequest, vhost: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from explorer.frames.shell import Act, May, act, cleaned, draws, notify_error, p
 from explorer.live.page import live
 from explorer.operations.presenters import offers
 from explorer.pages import entity_page
-from explorer.rabbitmq.forms.keys import APPLY_TO, BY_ARGUMENT, BY_EFFECTIVE, BY_POLICY, shown
+from explorer.rabbitmq.forms.keys import APPLY_TO, BY_ARGUMENT, BY_EFFECTIVE, BY_POLICY, value_text
 from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, QueueQuery
 
 from . import presenters
@@ -199,7 +199,7 @@ def _show(
     parts = entity_page.live_parts(request, [entity], context, list_seconds=LIST_SECONDS, word=word)
     return draw(
         request, "/entity_body", host, context,
-        here=found.name, place="queues", fragment="_queue_lists", done=done, live=parts,
+        page_title=found.name, place="queues", fragment="_queue_lists", done=done, live=parts,
     )  # fmt: skip
 
 
@@ -281,8 +281,8 @@ def _effective_setting(name: str, candidates: Sequence[Any]) -> EffectiveSetting
 def _candidate(one: Any, key: Any) -> Candidate:
     for kind in ("operator policy", "policy"):
         if one.source.startswith(f"{kind} "):
-            return Candidate(kind, one.source.removeprefix(f"{kind} "), shown(key, one.value), one.wins)
-    return Candidate(one.source, "", shown(key, one.value), one.wins)
+            return Candidate(kind, one.source.removeprefix(f"{kind} "), value_text(key, one.value), one.wins)
+    return Candidate(one.source, "", value_text(key, one.value), one.wins)
 
 
 def _why(candidates: Sequence[Any]) -> str:
@@ -297,10 +297,10 @@ def _why(candidates: Sequence[Any]) -> str:
 def settings_words(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a revision in words: what is effective by arguments and policies, and the expiry options."""
     effective = {key: value for key, value in columns["effective"].items() if value is not None}
-    found = {BY_EFFECTIVE[key].label if key in BY_EFFECTIVE else key.replace("_", " "): shown(BY_EFFECTIVE.get(key), value)
+    found = {BY_EFFECTIVE[key].label if key in BY_EFFECTIVE else key.replace("_", " "): value_text(BY_EFFECTIVE.get(key), value)
              for key, value in effective.items()}  # fmt: skip
     options = {name: OptionsForm.base_fields[name].label for name in OptionsForm.base_fields}
-    return found | {str(label): shown(None, columns["options"].get(name, False)) for name, label in options.items()}
+    return found | {str(label): value_text(None, columns["options"].get(name, False)) for name, label in options.items()}
 
 
 def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
@@ -309,11 +309,11 @@ def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
         if name.startswith(prefix):
             own = name.removeprefix(prefix)
             key = keys.get(own)
-            return (key.label if key else own), "none" if value is None else shown(key, value)
+            return (key.label if key else own), "none" if value is None else value_text(key, value)
     if name in OptionsForm.base_fields:
-        return str(OptionsForm.base_fields[name].label), shown(None, value)
+        return str(OptionsForm.base_fields[name].label), value_text(None, value)
     if name == "apply_to":
         return "Applies to", APPLY_TO.get(value, str(value))
     if name == "priority":
         return "Priority", f"{value:g}"
-    return name.replace("_", " ").capitalize(), shown(None, value)
+    return name.replace("_", " ").capitalize(), value_text(None, value)

@@ -87,34 +87,34 @@ def queues(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     query = cleaned(ListQuery(request.GET, sorts=SORTS))
     lines = lines_of(host.name, request.actor)
-    shown = arrange(matching(lines, query["q"], lambda line: line.queue.address.path), query["sort"])
+    matched = arrange(matching(lines, query["q"], lambda line: line.queue.address.path), query["sort"])
     number = query["page"] or 1
-    on_page = shown[(number - 1) * ROWS : number * ROWS]
+    on_page = matched[(number - 1) * ROWS : number * ROWS]
     context = {
         "query": query,
         "columns": columns(request.GET, query["sort"]),
         "lines": on_page,
         "legend": presenters.legend(line.features for line in on_page),
-        "matching": len(shown),
+        "matching": len(matched),
         "first": (number - 1) * ROWS + 1,
-        "last": min(len(shown), number * ROWS),
+        "last": min(len(matched), number * ROWS),
         "page_before": number - 1,
-        "page_after": number + 1 if len(shown) > number * ROWS else None,
+        "page_after": number + 1 if len(matched) > number * ROWS else None,
         "any": bool(lines),
     }
     is_steady = query["sort"].removeprefix("-") in ("", "name", "type")
-    shown_live = Live(
+    live_parts = Live(
         {"explorer/rabbitmq/_queues_table.html": 0.5 if is_steady else FOLLOW_SECONDS, "explorer/_clock.html": 0.0},
         entities=[line.queue for line in lines],
         refresh_seconds=CONSUMERS_SECONDS,
     )
-    return draw(request, "queues", host, context, place="queues", fragment="_queues_table", live=shown_live)
+    return draw(request, "queues", host, context, place="queues", fragment="_queues_table", live=live_parts)
 
 
 def lines_of(vhost: str, actor: Actor) -> list[QueueLine]:
     """All queues of a virtual host, by name."""
     rows = reads.overview(vhost, include_hidden=True, actor=actor)
-    consumers = Counter(one.queue.path for one in browsing.consumers(vhost, actor=actor))
+    consumers = Counter(consumer.queue.path for consumer in browsing.consumers(vhost, actor=actor))
     return [QueueLine(row, presenters.queue_features(row.options, row.effective), consumers[row.address.path]) for row in rows]
 
 
@@ -125,15 +125,15 @@ def arrange(lines: list[QueueLine], sort: str) -> list[QueueLine]:
 
 def columns(params: Any, sort: str) -> Sequence[Column]:
     """The table's columns. A first click sorts numbers in descending and names in ascending order."""
-    made = []
+    table_columns = []
     for name, title, css in _COLUMNS:
         first, second = (name, f"-{name}") if name in ("name", "type") else (f"-{name}", name)
         query = params.copy()
         query.pop("page", None)
         query["sort"] = second if sort == first else first
         direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
-        made.append(Column(name, title, css, f"?{query.urlencode()}" if name else "", direction if name else ""))
-    return made
+        table_columns.append(Column(name, title, css, f"?{query.urlencode()}" if name else "", direction if name else ""))
+    return table_columns
 
 
 @page
@@ -158,16 +158,16 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
     exchanges = [exchange.name for exchange in rabbitmq.list_exchanges(host.name, actor=request.actor) if exchange.name]
     context = {"form": form, "exchange_names": exchanges}
     if not form.is_valid():
-        return draw(request, "queue_new", host, context, here="new queue", place="queues")
-    given = form.cleaned_data
-    address = EntityAddress(host.name, given["name"])
-    flags = {name: given[name] for name in ("type", "durable", "auto_delete", "arguments")}
+        return draw(request, "queue_new", host, context, page_title="new queue", place="queues")
+    values = form.cleaned_data
+    address = EntityAddress(host.name, values["name"])
+    flags = {name: values[name] for name in ("type", "durable", "auto_delete", "arguments")}
     done = act(
         request, "declare queue", address if address.path else None,
-        lambda: rabbitmq.declare_queue(address, **flags, actor=request.actor), target=given["type"], says=declared,
+        lambda: rabbitmq.declare_queue(address, **flags, actor=request.actor), target=values["type"], says=declared,
     )  # fmt: skip
     if done.error:
-        return draw(request, "queue_new", host, context, here="new queue", place="queues", done=done)
+        return draw(request, "queue_new", host, context, page_title="new queue", place="queues", done=done)
     return HttpResponseRedirect(queue_link(host.name, done.result.address.path))
 
 
@@ -192,7 +192,7 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             host,
             context,
             parent=queue_crumb(queue),
-            here="delete",
+            page_title="delete",
             place="queues",
         )
     done = act(
@@ -201,7 +201,9 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         says=lambda ready: f"Deleted the queue {queue.address.path} with {ready:,} ready messages; none was dead-lettered.",
     )  # fmt: skip
     if done.error:
-        return draw(request, "queue_delete", host, context, parent=queue_crumb(queue), here="delete", place="queues", done=done)
+        return draw(
+            request, "queue_delete", host, context, parent=queue_crumb(queue), page_title="delete", place="queues", done=done
+        )
     return HttpResponseRedirect(link("queues", host.name))
 
 

@@ -24,20 +24,21 @@ def shown_route(vhost: str, steps: Iterable[RouteStep]) -> list[ShownStep]:
 
 def names_of_queues(steps: Sequence[ShownStep]) -> list[str]:
     """The queues in which the route stores the message."""
-    found: set[str] = set()
-    for one in steps:
-        if one.step.kind is StepKind.QUEUE and one.step.verdict is Verdict.STORED:
-            found.add(one.step.name)
-        found.update(names_of_queues(one.steps))
-    return sorted(found)
+    names: set[str] = set()
+    for step in steps:
+        if step.step.kind is StepKind.QUEUE and step.step.verdict is Verdict.STORED:
+            names.add(step.step.name)
+        names.update(names_of_queues(step.steps))
+    return sorted(names)
 
 
 def replay(vhost: str, draft: RoutingDraft, actor: Actor) -> ShownReplay:
     """The publications of the last hour, routed as with the draft. Raises BrokerError."""
-    found = rabbitmq.replay_routing(vhost, draft, actor=actor)
+    outcome = rabbitmq.replay_routing(vhost, draft, actor=actor)
     return replayed(
-        found.comparison, found.capped,
-        name=str, address=lambda name: EntityAddress(vhost, name), message=lambda one: (one[1], _message_url(*one)),
+        outcome.comparison, outcome.capped,
+        name=str, address=lambda name: EntityAddress(vhost, name),
+        message=lambda reference: (reference[1], _message_url(*reference)),
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def _detail(step: RouteStep) -> str:
     if step.subject is None:
         return ""
     binding = step.subject
-    arguments = ", ".join(f"{one.name} {one.value}" for one in presenters.arguments(binding.arguments))
+    arguments = ", ".join(f"{argument.name} {argument.value}" for argument in presenters.arguments(binding.arguments))
     return format_html(
         "binding <code>{}</code>{} to {}", binding.routing_key or "(empty key)", f" with {arguments}" if arguments else "",
         binding.destination,

@@ -44,12 +44,12 @@ _PLACES = (
 def vhost_of(name: str, actor: Actor) -> NamespaceRow:
     """The virtual host of this name. Raises EntityNotFound, or NotAllowed for a namespace of another family."""
     actor.require(Right.BROWSE, name)
-    found = next((row for row in reads.namespaces(actor=actor) if row.name.lower() == name.lower()), None)
-    if found is None:
+    namespace = next((row for row in reads.namespaces(actor=actor) if row.name.lower() == name.lower()), None)
+    if namespace is None:
         raise EntityNotFound(name, "virtual host")
-    if found.family is not Family.RABBITMQ:
-        raise NotAllowed(f"'{found.name}' is not a virtual host; its family is {found.family.replace('_', ' ')}.")
-    return found
+    if namespace.family is not Family.RABBITMQ:
+        raise NotAllowed(f"'{namespace.name}' is not a virtual host; its family is {namespace.family.replace('_', ' ')}.")
+    return namespace
 
 
 def places(vhost: str, selected: str) -> list[VhostLink]:
@@ -66,7 +66,7 @@ def draw(
     *,
     place: str = "",
     parent: tuple[str, str] | None = None,
-    here: str = "",
+    page_title: str = "",
     fragment: str = "",
     done: Act = Act(),
     live: Live | None = None,
@@ -74,21 +74,21 @@ def draw(
     """Render a page of a virtual host around `_template`.html; for htmx only that part, or the given fragment. A template that
     begins with a slash is one of those that all families share.
 
-    place: the selected item of the navigation. parent: name and URL of the parent page. here: the name of this page.
+    place: the selected item of the navigation. parent: name and URL of the parent page. page_title: the name of this page.
     done: the result of an action; an error is shown with advice. The status is 400 for an invalid `form` in the context.
     live: what keeps the page up to date.
     """
     part = f"explorer/_{template[1:]}.html" if template.startswith("/") else f"explorer/rabbitmq/_{template}.html"
-    known = places(vhost.name, f"rabbitmq_{place}")
+    items = places(vhost.name, f"rabbitmq_{place}")
     whole = {
         "section": "entities",
         "namespace": vhost.name,
         "vhost": vhost,
         "clock": vhost.clock,
-        "places": known,
-        "place": next((one for one in known if one.selected and one.name != "rabbitmq_vhost"), None),
+        "places": items,
+        "place": next((item for item in items if item.selected and item.name != "rabbitmq_vhost"), None),
         "parent": parent,
-        "here": here,
+        "page_title": page_title,
         "part": part,
         "is_live": live is not None,
         "error": done.error,

@@ -22,7 +22,7 @@ from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import VhostForm
 
 from . import presenters
-from .policy_effects import Ruling, rulings, things_of
+from .policy_effects import Ruling, rulings, targets_of
 from .queues import CONSUMERS_SECONDS
 from .shared import draw, link, vhost_of
 
@@ -55,7 +55,7 @@ def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     queues = reads.overview(host.name, include_hidden=True, actor=request.actor)
     exchanges = rabbitmq.list_exchanges(host.name, actor=request.actor)
-    judged = rulings(rabbitmq.list_policies(host.name, actor=request.actor), things_of(queues, exchanges))
+    judged = rulings(rabbitmq.list_policies(host.name, actor=request.actor), targets_of(queues, exchanges))
     fullest = busiest(queues)[:SHOWN]
     used = [exchange for exchange in exchanges if exchange.bindings or not is_system(exchange.name)]
     context = {
@@ -68,12 +68,12 @@ def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
         "connections": browsing.connections(host.name, actor=request.actor)[:SHOWN],
         "surprises": surprises(queues, judged),
     }
-    shown = Live(
+    live_parts = Live(
         {"explorer/rabbitmq/_vhost.html#numbers": 0.5, "explorer/rabbitmq/_fullest.html": FOLLOW_SECONDS},
         entities=queues,
         refresh_seconds=CONSUMERS_SECONDS,
     )
-    return draw(request, "vhost", host, context, place="vhost", fragment="_fullest", live=shown)
+    return draw(request, "vhost", host, context, place="vhost", fragment="_fullest", live=live_parts)
 
 
 def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figure]:
@@ -89,7 +89,9 @@ def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figur
         ("policy", "policies", counts.policies), ("connection", "connections", counts.connections),
         ("consumer", "consumers", counts.consumers),
     ]  # fmt: skip
-    return [Figure(many, one if n == 1 else many, n if isinstance(n, str) else f"{n:,}") for one, many, n in numbers]
+    return [
+        Figure(plural, singular if n == 1 else plural, n if isinstance(n, str) else f"{n:,}") for singular, plural, n in numbers
+    ]
 
 
 def busiest(queues: Sequence[EntityRow]) -> list[EntityRow]:
@@ -115,7 +117,7 @@ def surprises(queues: Iterable[EntityRow], judged: Iterable[Ruling]) -> list[Sur
     tied = [
         Surprise(
             ruling.policy.name, "policy",
-            f"matches {ruling.ties[0].thing.name} with the same priority as {ruling.ties[0].winner}, which wins because of its "
+            f"matches {ruling.ties[0].target.name} with the same priority as {ruling.ties[0].winner}, which wins because of its "
             "lower name. In RabbitMQ, the winner is undefined.",
         )
         for ruling in judged if ruling.ties
@@ -133,7 +135,7 @@ def create(request: HttpRequest) -> HttpResponse:
     name, description = form.cleaned_data["name"], form.cleaned_data["description"]
     done = act(
         request, "create virtual host", None, lambda: rabbitmq.create_vhost(name, description, actor=request.actor),
-        target=name, says=lambda made: f"Created the virtual host {made.name} with its seven exchanges.",
+        target=name, says=lambda row: f"Created the virtual host {row.name} with its seven exchanges.",
     )  # fmt: skip
     if done.error:
         return show_form(request, "rabbitmq/vhost_new", form, done=done)
@@ -149,12 +151,12 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=host.name)
     context = {"form": form, "contents": rabbitmq.preview_delete_vhost(host.name, actor=request.actor)}
     if not form.is_valid():
-        return draw(request, "vhost_delete", host, context, here="delete")
+        return draw(request, "vhost_delete", host, context, page_title="delete")
     done = act(
         request, "delete virtual host", None, lambda: rabbitmq.delete_vhost(host.name, actor=request.actor),
         target=host.name,
-        says=lambda gone: f"Deleted the virtual host {host.name}: {gone.queues:,} queues, {gone.messages:,} messages.",
+        says=lambda deleted: f"Deleted the virtual host {host.name}: {deleted.queues:,} queues, {deleted.messages:,} messages.",
     )  # fmt: skip
     if done.error:
-        return draw(request, "vhost_delete", host, context, here="delete", done=done)
+        return draw(request, "vhost_delete", host, context, page_title="delete", done=done)
     return HttpResponseRedirect(reverse("explorer:entities"))

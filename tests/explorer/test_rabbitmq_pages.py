@@ -187,7 +187,7 @@ def test_bindings_are_added_and_removed_on_either_page(office, as_):
     assert client.post(f"{queue}?tab=bindings", {"action": "bind", "other": "events", "routing_key": "x.#"}).status_code == 302
     missing = client.post(f"{queue}?tab=bindings", {"action": "bind", "other": "nowhere", "routing_key": ""})
     assert missing.status_code == 409 and "no exchange 'nowhere'" in body_of(missing)
-    lines = client.get(exchange).context["out"]
+    lines = client.get(exchange).context["outgoing"]
     for line in lines:
         assert client.post(exchange, {"action": "unbind", "binding": line.key}).status_code == 302
     assert rabbitmq.list_bindings(office.vhost, source="sorted") == []
@@ -244,7 +244,7 @@ def test_a_replay_of_bindings_changes_nothing(office, as_):
     rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late")] * 3)
     before = rabbitmq.list_bindings(office.vhost)
     address, client = f"/rabbitmq/exchanges/{office.at}/events", as_("administrator")
-    (line,) = [one for one in client.get(address).context["out"] if one.binding.destination == "mail"]
+    (line,) = [one for one in client.get(address).context["outgoing"] if one.binding.destination == "mail"]
     page = body_of(client.post(address, {"action": "replay", "binding": line.key}))
     assert "would be dropped" in page and "Replay of the last hour" in page
     page = body_of(

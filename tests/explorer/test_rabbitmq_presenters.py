@@ -8,11 +8,11 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.rabbitmq.rules import errors, table
 from broker_core.rabbitmq.rules.policies import OPERATOR_KEYS, Policy
 from explorer.rabbitmq import presenters
-from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_EFFECTIVE, KEYS, POLICY_KEYS, shown
+from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_EFFECTIVE, KEYS, POLICY_KEYS, value_text
 from explorer.rabbitmq.forms.policy import PolicyForm
 from explorer.rabbitmq.forms.table import rows_of, table_value
 from explorer.rabbitmq.forms.topology import ValueField
-from explorer.rabbitmq.policy_effects import Thing, rulings
+from explorer.rabbitmq.policy_effects import PolicyTarget, rulings
 
 TTL, LENGTH, DLX = (BY_ARGUMENT[name] for name in ("x-message-ttl", "x-max-length", "x-dead-letter-exchange"))
 
@@ -43,7 +43,7 @@ def test_key_names_are_unique_and_operator_keys_are_those_of_the_broker():
      (None, True, "yes")],
 )  # fmt: skip
 def test_values_are_formatted_with_their_unit(key, value, text):
-    assert shown(key, value) == text
+    assert value_text(key, value) == text
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_policy_effects_name_winners_losers_and_ties():
     operator = Policy("op", "", {"expires": 1}, is_operator=True)
     judged = {
         one.policy.name: one
-        for one in rulings([high, low, tied, operator], [Thing("ab", "queue", "classic"), Thing("ba", "exchange")])
+        for one in rulings([high, low, tied, operator], [PolicyTarget("ab", "queue", "classic"), PolicyTarget("ba", "exchange")])
     }
     assert [t.name for t in judged["high"].applies] == ["ab"] and [t.name for t in judged["low"].applies] == ["ba"]
-    assert [(lost.thing.name, lost.winner, lost.tied) for lost in judged["tie"].loses] == [
+    assert [(lost.target.name, lost.winner, lost.tied) for lost in judged["tie"].loses] == [
         ("ab", "high", False),
         ("ba", "low", True),
     ]

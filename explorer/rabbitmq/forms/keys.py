@@ -115,7 +115,7 @@ APPLY_TO = {
 }
 
 
-def shown(key: Key | None, value: Any) -> str:
+def value_text(key: Key | None, value: Any) -> str:
     """A value for display: milliseconds also in words, and an empty exchange name as the default exchange."""
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -44,18 +44,18 @@ class MoveForm(forms.Form):
     confirmed = forms.CharField(required=False, max_length=600)
 
     def clean_group(self) -> DeadLetterOrigin | None:
-        given = self.cleaned_data["group"]
-        return read_group(given) if given else None
+        text = self.cleaned_data["group"]
+        return read_group(text) if text else None
 
     def target(self) -> Target | None:
         """The target; None: not given yet. Only after is_valid."""
-        given = self.cleaned_data
-        match given["to"]:
+        values = self.cleaned_data
+        match values["to"]:
             case "queue":
-                return ToQueue(given["queue"]) if given["queue"] else None
+                return ToQueue(values["queue"]) if values["queue"] else None
             case "exchange":
-                return ToExchange(given["exchange"], given["routing_key"] or None) if given["exchange"] else None
-        return Back(first=given["to"] == FIRST)
+                return ToExchange(values["exchange"], values["routing_key"] or None) if values["exchange"] else None
+        return Back(first=values["to"] == FIRST)
 
 
 def group_text(of: DeadLetterOrigin) -> str:

@@ -54,8 +54,8 @@ class PolicyForm(ArgumentsMixin, forms.Form):
             ("Delivery", ("delivery_limit", "consumer_timeout", "queue_mode")),
             ("Exchanges", ("alternate_exchange",)),
         )
-        found = [(title, [self[name] for name in names if name in self.fields]) for title, names in groups]
-        return [group for group in found if group[1]]
+        bound_groups = [(title, [self[name] for name in names if name in self.fields]) for title, names in groups]
+        return [group for group in bound_groups if group[1]]
 
     def clean(self):
         cleaned = super().clean()
@@ -70,13 +70,13 @@ class PolicyForm(ArgumentsMixin, forms.Form):
         return cleaned
 
     def values(self) -> dict[str, Any]:
-        given = self.cleaned_data
+        cleaned = self.cleaned_data
         return {
-            "name": self.fixed_name or given["name"],
-            "pattern": given["pattern"],
-            "apply_to": given["apply_to"],
-            "priority": _number(given["priority"]),
-            "definition": given["definition"],
+            "name": self.fixed_name or cleaned["name"],
+            "pattern": cleaned["pattern"],
+            "apply_to": cleaned["apply_to"],
+            "priority": _number(cleaned["priority"]),
+            "definition": cleaned["definition"],
             "is_operator": self.is_operator,
         }
 
@@ -89,8 +89,8 @@ def initial_of(policy: Any) -> dict[str, Any]:
     named = {
         BY_POLICY[name].name: _as_typed(BY_POLICY[name], value) for name, value in policy.definition.items() if name in BY_POLICY
     }
-    about = {"name": policy.name, "pattern": policy.pattern, "apply_to": policy.apply_to, "priority": f"{policy.priority:g}"}
-    return about | named | {"definition": dict(policy.definition)}
+    attributes = {"name": policy.name, "pattern": policy.pattern, "apply_to": policy.apply_to, "priority": f"{policy.priority:g}"}
+    return attributes | named | {"definition": dict(policy.definition)}
 
 
 def _as_typed(key: Key, value: Any) -> Any:

@@ -100,12 +100,12 @@ def _table(text: str) -> dict:
 
 def _json(text: str, kind: type) -> Any:
     try:
-        found = json.loads(text, parse_float=_finite, parse_constant=_no_constant)
+        parsed = json.loads(text, parse_float=_finite, parse_constant=_no_constant)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
-    if not isinstance(found, kind):
+    if not isinstance(parsed, kind):
         raise ValueError(text)
-    return found
+    return parsed
 
 
 def _no_constant(text: str):

@@ -40,7 +40,7 @@ class ValueField(forms.CharField):
         widget = forms.TextInput(attrs=_PLAIN)
         if key.unit in (Unit.CHOICE, Unit.FLAG):
             choices = ("true", "false") if key.unit is Unit.FLAG else key.choices
-            widget = forms.Select(choices=[("", "not set"), *((one, one) for one in choices)])
+            widget = forms.Select(choices=[("", "not set"), *((choice, choice) for choice in choices)])
         elif key.unit is Unit.MILLISECONDS:
             widget = forms.TextInput(attrs=_PLAIN | {"placeholder": "30 s, 5 min or 60000"})
         if "exchange" in key.name:
@@ -99,13 +99,13 @@ class ArgumentsMixin(forms.Form):
     def clean_arguments(self) -> dict[str, Any]:
         """The arguments from fields and rows. One given in both is an error."""
         named = {key.argument: self.cleaned_data.get(key.name) for key in self.keys}
-        found = {name: value for name, value in named.items() if value is not None}
+        from_fields = {name: value for name, value in named.items() if value is not None}
         others = self.others.values()
-        for name in found.keys() & others.keys():
+        for name in from_fields.keys() & others.keys():
             self.others.errors.append(f"{name} is given twice: above and under other arguments.")
         if self.others.errors:
             self.add_error(None, "Some arguments are invalid; see below.")
-        return found | others
+        return from_fields | others
 
 
 class ExchangeForm(ArgumentsMixin, forms.Form):
@@ -301,11 +301,11 @@ class PublishForm(forms.Form):
         """The given basic properties by name; headers as plain values."""
         values = self.cleaned_data
         names = ("expiration", "delivery_mode", "priority", *self.MORE)
-        found = {name: values[name] for name in names if values.get(name) not in (None, "")}
-        at = found.get("timestamp")
+        properties = {name: values[name] for name in names if values.get(name) not in (None, "")}
+        at = properties.get("timestamp")
         if isinstance(at, datetime):
-            found["timestamp"] = (at if at.tzinfo else at.replace(tzinfo=UTC)).replace(microsecond=0)
-        return found | ({"headers": values["headers"]} if values["headers"] else {})
+            properties["timestamp"] = (at if at.tzinfo else at.replace(tzinfo=UTC)).replace(microsecond=0)
+        return properties | ({"headers": values["headers"]} if values["headers"] else {})
 
 
 HOLD = "hold"

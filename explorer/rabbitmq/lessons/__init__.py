@@ -17,60 +17,58 @@ from explorer.lessons.lesson import Action, Effect, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
 
-Given = Mapping[str, Any]
+Args = Mapping[str, Any]
 _SETTLED = {"ack": "acknowledged", "requeue": "requeued", "reject": "rejected", "lose": "lost"}
 
 
-def _declare_queue(stage: Stage, given: Given) -> str:
-    rabbitmq.declare_queue(
-        stage.at(given["queue"]), type=given.get("type"), arguments=given.get("arguments", {}), actor=stage.actor
-    )
-    return f"Declared the queue {given['queue']}."
+def _declare_queue(stage: Stage, args: Args) -> str:
+    rabbitmq.declare_queue(stage.at(args["queue"]), type=args.get("type"), arguments=args.get("arguments", {}), actor=stage.actor)
+    return f"Declared the queue {args['queue']}."
 
 
-def _declare_exchange(stage: Stage, given: Given) -> str:
-    rabbitmq.declare_exchange(stage.namespace, given["exchange"], given.get("type", "fanout"), actor=stage.actor)
-    return f"Declared the exchange {given['exchange']}."
+def _declare_exchange(stage: Stage, args: Args) -> str:
+    rabbitmq.declare_exchange(stage.namespace, args["exchange"], args.get("type", "fanout"), actor=stage.actor)
+    return f"Declared the exchange {args['exchange']}."
 
 
-def _bind(stage: Stage, given: Given) -> str:
-    rabbitmq.bind_queue(stage.namespace, given["queue"], given["exchange"], given.get("key", ""), actor=stage.actor)
-    return f"Bound {given['queue']} to {given['exchange']}."
+def _bind(stage: Stage, args: Args) -> str:
+    rabbitmq.bind_queue(stage.namespace, args["queue"], args["exchange"], args.get("key", ""), actor=stage.actor)
+    return f"Bound {args['queue']} to {args['exchange']}."
 
 
-def _set_policy(stage: Stage, given: Given) -> str:
-    policy = Policy(given["name"], given["pattern"], given["definition"], "queues", given.get("priority", 0))
+def _set_policy(stage: Stage, args: Args) -> str:
+    policy = Policy(args["name"], args["pattern"], args["definition"], "queues", args.get("priority", 0))
     rabbitmq.set_policy(stage.namespace, policy, actor=stage.actor)
-    return f"Set the policy {given['name']}."
+    return f"Set the policy {args['name']}."
 
 
-def _delete_policy(stage: Stage, given: Given) -> str:
-    rabbitmq.delete_policy(stage.namespace, given["name"], actor=stage.actor)
-    return f"Deleted the policy {given['name']}."
+def _delete_policy(stage: Stage, args: Args) -> str:
+    rabbitmq.delete_policy(stage.namespace, args["name"], actor=stage.actor)
+    return f"Deleted the policy {args['name']}."
 
 
-def _publish(stage: Stage, given: Given) -> str:
-    ids = given.get("ids") or [given.get("id")]
-    expiration = str(int(given["ttl"].total_seconds() * 1000)) if "ttl" in given else None
+def _publish(stage: Stage, args: Args) -> str:
+    ids = args.get("ids") or [args.get("id")]
+    expiration = str(int(args["ttl"].total_seconds() * 1000)) if "ttl" in args else None
     publications = [
         Publication(
-            body_of(given, "body", one or "hello"), given.get("exchange", ""), given.get("key", given.get("queue", "")),
-            Properties(content_type=given.get("content_type", "text/plain"), message_id=one, expiration=expiration),
+            body_of(args, "body", message_id or "hello"), args.get("exchange", ""), args.get("key", args.get("queue", "")),
+            Properties(content_type=args.get("content_type", "text/plain"), message_id=message_id, expiration=expiration),
         )
-        for one in ids
+        for message_id in ids
     ]  # fmt: skip
     rabbitmq.publish(stage.namespace, publications, actor=stage.actor)
     return f"Published {plural(len(ids), 'message')}."
 
 
-def _get(stage: Stage, given: Given) -> str:
+def _get(stage: Stage, args: Args) -> str:
     """Get the message at the head and settle it, over a connection of its own, as the page of a queue does."""
-    then = given.get("then", "ack")
+    then = args.get("then", "ack")
     if then not in _SETTLED:
         raise InvalidArgument("then", f"{then!r} must be one of {', '.join(_SETTLED)}")
     with rabbitmq.connect(stage.namespace, stage.actor.name, actor=stage.actor) as connection:
         channel = connection.channel()
-        delivery = channel.get(given["queue"])
+        delivery = channel.get(args["queue"])
         if delivery is None:
             return "No messages are ready."
         if then == "ack":
@@ -109,18 +107,26 @@ _THEN = {EventKind.COMPLETED: "ack", EventKind.ABANDONED: "requeue", EventKind.M
 
 def configuration(namespace: str, actor: Actor) -> list[dict[str, Any]]:
     """The actions that create the queues, exchanges, bindings between these, and policies of a virtual host as they are now."""
-    exchanges = [one for one in rabbitmq.list_exchanges(namespace, actor=actor) if one.name and not one.name.startswith("amq.")]
-    found: list[dict[str, Any]] = [{"action": "declare_exchange", "exchange": one.name, "type": one.type} for one in exchanges]
+    exchanges = [
+        exchange
+        for exchange in rabbitmq.list_exchanges(namespace, actor=actor)
+        if exchange.name and not exchange.name.startswith("amq.")
+    ]
+    actions: list[dict[str, Any]] = [
+        {"action": "declare_exchange", "exchange": exchange.name, "type": exchange.type} for exchange in exchanges
+    ]
     for queue in rabbitmq.list_queues(namespace, actor=actor):
         arguments = {"arguments": dict(queue.arguments)} if queue.arguments else {}
-        found.append({"action": "declare_queue", "queue": queue.address.path, "type": queue.type} | arguments)
-    for one in rabbitmq.list_bindings(namespace, actor=actor):
-        if one.source and one.destination_type == "queue" and not one.arguments:
-            found.append({"action": "bind", "queue": one.destination, "exchange": one.source, "key": one.routing_key})
+        actions.append({"action": "declare_queue", "queue": queue.address.path, "type": queue.type} | arguments)
+    for binding in rabbitmq.list_bindings(namespace, actor=actor):
+        if binding.source and binding.destination_type == "queue" and not binding.arguments:
+            actions.append(
+                {"action": "bind", "queue": binding.destination, "exchange": binding.source, "key": binding.routing_key}
+            )
     for policy in rabbitmq.list_policies(namespace, False, actor=actor):
-        given = {"name": policy.name, "pattern": policy.pattern, "definition": dict(policy.definition)}
-        found.append({"action": "set_policy", **given, "priority": policy.priority})
-    return found
+        policy_args = {"name": policy.name, "pattern": policy.pattern, "definition": dict(policy.definition)}
+        actions.append({"action": "set_policy", **policy_args, "priority": policy.priority})
+    return actions
 
 
 def change(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -136,15 +142,15 @@ def derive(event: Event, person: Actor, memory: dict[str, Any]) -> list[dict[str
     if operated := operation(event, who):
         return [operated]
     place, message = {"queue": event.address.path} | who, f"{event.entity_id}#{event.sequence_number}"
-    got = memory.setdefault("got", [])
+    received = memory.setdefault("got", [])
     if event.kind is EventKind.SENT and "from" not in event.details:
         ids = ({"ids": [event.message_id]} if event.message_id else {}) | body_argument("body", event, memory)
         life = {"ttl": seconds(event.time_to_live)} if event.time_to_live else {}
         return [{"action": "publish", **place, **ids, **life}]
     if event.kind is EventKind.RECEIVED:
-        got.append(message)
+        received.append(message)
         return None
-    if event.kind in _THEN and message in got:
-        got.remove(message)
+    if event.kind in _THEN and message in received:
+        received.remove(message)
         return [{"action": "get", **place, "then": _THEN[event.kind]}]
     return None if is_unrepeatable(event) else []
