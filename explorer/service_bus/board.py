@@ -19,14 +19,14 @@ class ServiceBusBoard(BoardPages):
     def lanes(self, entity: EntityRow, actor: Actor) -> list[Lane]:
         """Those with messages of the main queue in the order in which a message passes them; then the dead letters."""
         by_session = entity.requires_session
-        found = [
+        scheduled = [
             Lane(
                 "scheduled", "scheduled", "scheduled", "scheduled", "enqueued when due", "No scheduled messages.", Tab.SCHEDULED,
                 lambda e: e.counts.scheduled, lambda row: row.state == MessageState.SCHEDULED,
             )
         ] if entity.kind == EntityKind.QUEUE else []  # fmt: skip
         return [
-            *found,
+            *scheduled,
             Lane(
                 "active", "active", "active", "active", "in order of number", "No active messages.", Tab.UNLOCKED,
                 lambda e: max(0, e.counts.active - e.counts.locked), lambda row: _is_active(row) and not _is_locked(row),

@@ -51,7 +51,7 @@ _TABS_OF = {
     EntityKind.TOPIC: {SUBSCRIPTIONS, "scheduled", HISTORY},
     EntityKind.SUBSCRIPTION: {"all", "active", "locked", "deferred", "dead-letter", RULES, RECEIVERS, HISTORY},
 }
-LISTED = {"active": Tab.UNLOCKED}  # the lists that differ from their tab
+LIST_OF_TAB = {"active": Tab.UNLOCKED}  # the lists that differ from their tab
 DUE_ORDERS = [("", "next due first"), ("newest", "last due first")]
 
 
@@ -82,10 +82,10 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     }
     if draws(request, HEAD):
         context |= _head(request, entity, context["may"])
-    shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
+    live_entities = [entity, *(row for row, _ in context.get("subscriptions", ()))]
     seconds = HISTORY_SECONDS if tab in (HISTORY, SESSIONS, RECEIVERS) else 0.0
     word = timeline.leaving(Family.SERVICE_BUS, *_STAYING)
-    parts = entity_page.live_parts(request, shown, context, list_seconds=seconds, word=word)
+    parts = entity_page.live_parts(request, live_entities, context, list_seconds=seconds, word=word)
     return show(request, "entity", context, fragment="service_bus/_messages", status=status_of(context), live=parts)
 
 
@@ -112,8 +112,8 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
         case "history":
             return history(entity, form, actor)
         case "receivers":
-            held = reads.list_messages(entity.address, Tab.LOCKED, limit=MOST_HELD, actor=actor)
-            return {"receivers": receivers_of(entity, held.rows, actor)}
+            locked = reads.list_messages(entity.address, Tab.LOCKED, limit=MOST_HELD, actor=actor)
+            return {"receivers": receivers_of(entity, locked.rows, actor)}
         case "subscriptions":
             rows = reads.subscriptions(entity.address, actor=actor)
             rules = service_bus.rules_of([row.id for row in rows], actor=actor)
@@ -132,7 +132,7 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
 
 
 def list_of(tab: str) -> Tab:
-    return LISTED.get(tab) or Tab(tab)
+    return LIST_OF_TAB.get(tab) or Tab(tab)
 
 
 def is_newest_first(tab: str, order: str) -> bool:
@@ -140,17 +140,17 @@ def is_newest_first(tab: str, order: str) -> bool:
     return order == "newest" if tab == Tab.SCHEDULED else order != "oldest"
 
 
-def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
+def resubmitted(new_numbers: dict[int, int], requested: Sequence[int]) -> str:
     """The result of a resubmission in words, with the messages that were not resubmitted."""
     if len(new_numbers) == 1:
         [(old, new)] = new_numbers.items()
-        said = f"Resubmitted message {old} as message {new}."
+        text = f"Resubmitted message {old} as message {new}."
     elif new_numbers:
-        said = f"Resubmitted {_messages(new_numbers)} to the end of the queue with new numbers."
+        text = f"Resubmitted {_messages(new_numbers)} to the end of the queue with new numbers."
     else:
-        said = "No messages were resubmitted."
-    left = [n for n in asked if n not in new_numbers]
-    return said + (f" Not resubmitted: {', '.join(map(str, left))} (locked, or no longer in the queue)." if left else "")
+        text = "No messages were resubmitted."
+    skipped = [n for n in requested if n not in new_numbers]
+    return text + (f" Not resubmitted: {', '.join(map(str, skipped))} (locked, or no longer in the queue)." if skipped else "")
 
 
 def _messages(numbers) -> str:
@@ -164,14 +164,14 @@ def first_tab(entity: EntityRow) -> str:
 def tabs_of(entity: EntityRow, selected: str) -> set[str]:
     """The tabs of an entity. Those that are usually empty are shown only if they have messages or are selected."""
     counts = entity.counts
-    found = set(_TABS_OF[entity.kind]) | ({SESSIONS} if entity.requires_session else set())
+    tabs = set(_TABS_OF[entity.kind]) | ({SESSIONS} if entity.requires_session else set())
     unusual = {"scheduled": counts.scheduled, "transfer-dead-letter": counts.transfer_dead_letter}
-    return found | {tab for tab, count in unusual.items() if count or tab == selected}
+    return tabs | {tab for tab, count in unusual.items() if count or tab == selected}
 
 
 def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     """The tabs with their counts."""
-    counts, here = entity.counts, tabs_of(entity, selected)
+    counts, visible = entity.counts, tabs_of(entity, selected)
     numbers = {
         "all": counts.active + counts.deferred + counts.scheduled,
         "active": counts.active - counts.locked, "locked": counts.locked,
@@ -180,7 +180,9 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     }  # fmt: skip
     own = {"all": f"in the {entity.kind}"}
     return [
-        TabView(slug, own.get(slug, word), hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS if slug in here
+        TabView(slug, own.get(slug, word), hue, numbers.get(slug), slug == selected)
+        for slug, word, hue in _TABS
+        if slug in visible
     ]
 
 

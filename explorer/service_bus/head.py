@@ -17,15 +17,15 @@ _SHOWN = {
     "lock_duration": ("Lock", human),
     "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),
     "default_message_time_to_live": ("Time-to-live", human),
-    "dead_lettering_on_message_expiration": ("Expired messages", lambda kept: "dead-lettered" if kept else "dropped"),
-    "requires_duplicate_detection": ("Duplicate detection", lambda found: "on" if found else "off"),
+    "dead_lettering_on_message_expiration": ("Expired messages", lambda is_on: "dead-lettered" if is_on else "dropped"),
+    "requires_duplicate_detection": ("Duplicate detection", lambda is_on: "on" if is_on else "off"),
 }
 
 
 def head(entity: EntityRow, may: May, effective: Mapping[str, tuple[object, str]], spark: Spark | None) -> Head:
     glance = at_a_glance(effective, entity.kind)
-    shown = {one.name for one in glance}
-    others = [source for name, (_, source) in effective.items() if SERVICE_NAMES[name] not in shown]
+    glance_names = {setting.name for setting in glance}
+    others = [source for name, (_, source) in effective.items() if SERVICE_NAMES[name] not in glance_names]
     is_topic, is_subscription = entity.kind == EntityKind.TOPIC, entity.kind == EntityKind.SUBSCRIPTION
     return Head(
         icon=str(entity.kind),

@@ -30,24 +30,24 @@ _KEPT = {
 
 @dataclass(frozen=True, slots=True)
 class ShownIdleness:
-    """at: when the entity is deleted; None: not while `kept` is true. is_due: the sweep is about to delete it.
-    used: the last use in words; empty: unknown."""
+    """at: when the entity is deleted; None: it is not deleted, for the reason in `kept_because`. is_due: the sweep is about to
+    delete it. used: the last use in words; empty: unknown."""
 
-    found: Idleness
+    facts: Idleness
     is_due: bool
-    kept: str
+    kept_because: str
     used: str
 
     @property
     def at(self) -> datetime | None:
-        return self.found.at
+        return self.facts.at
 
 
-def shown_idleness(entity: EntityRow, found: Idleness | None) -> ShownIdleness | None:
-    if found is None:
+def shown_idleness(entity: EntityRow, idleness: Idleness | None) -> ShownIdleness | None:
+    if idleness is None:
         return None
-    used = _USES[found.used] if found.used is not None else ""
-    if found.used_address.path != entity.address.path and used:
-        used += f" (subscription {found.used_address.name})"
-    is_due = found.at is not None and found.at <= found.read_at
-    return ShownIdleness(found, is_due, _KEPT[found.kept_by] if found.kept_by else "", used)
+    used = _USES[idleness.used] if idleness.used is not None else ""
+    if idleness.used_address.path != entity.address.path and used:
+        used += f" (subscription {idleness.used_address.name})"
+    is_due = idleness.at is not None and idleness.at <= idleness.read_at
+    return ShownIdleness(idleness, is_due, _KEPT[idleness.kept_by] if idleness.kept_by else "", used)

@@ -36,7 +36,7 @@ class ServiceBusMessagePage(MessagePage):
         """The actions for a message in its state, each with the reason if it is not allowed."""
         row = detail.row
         no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
-        held = (
+        why_locked = (
             ""
             if row.display_state != DisplayState.LOCKED
             else f"Locked by {actor_name(row.locked_by) or 'a receiver'}; available again when the lock ends."
@@ -45,19 +45,19 @@ class ServiceBusMessagePage(MessagePage):
             return [Action("cancel", "Cancel message", "cross", no_right, "Removes the message before it is enqueued.")]
         if settling.is_held_by(row, actor):
             return []
-        found = []
+        message_actions = []
         if row.display_state == DisplayState.LOCKED:
-            found.append(releasing.action(row, no_right))
+            message_actions.append(releasing.action(row, no_right))
         if row.subqueue == SubQueue.DEAD_LETTER:
             says = "Moves the message from the dead-letter queue to the end of the queue, with a new number."
-            found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
+            message_actions.append(Action("resubmit", "Resubmit", "back", no_right or why_locked, says))
         if row.state == MessageState.DEFERRED:
             says = "Locks the message so that you can complete, abandon or dead-letter it."
-            found.append(Action("receive-deferred", "Receive", "hand", no_right or held, says))
+            message_actions.append(Action("receive-deferred", "Receive", "hand", no_right or why_locked, says))
         if row.subqueue == SubQueue.MAIN and row.lock_token is None and row.display_state != DisplayState.EXPIRED:
             says = "Moves the message to the dead-letter queue, with your reason. Its delivery count stays."
-            found.append(Action(DEAD_LETTER, "Dead-letter…", "dead", no_right, says, asks_reason=True, is_danger=True))
-        return found
+            message_actions.append(Action(DEAD_LETTER, "Dead-letter…", "dead", no_right, says, asks_reason=True, is_danger=True))
+        return message_actions
 
     def carry_out(self, request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
         """Carry out an action. None: Service Bus has no such action."""

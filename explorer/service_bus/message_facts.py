@@ -21,28 +21,28 @@ _DEAD = (Code.DEAD_LETTER, Code.TRANSFER_DEAD_LETTER, Code.NEXT, Code.BEHIND)
 def state_line(detail: MessageDetail, explanation: Explanation | None, entity: EntityRow, actor: Actor) -> StateLine:
     """What the page says first."""
     row = detail.row
-    found = badge(row)
+    state_badge = badge(row)
     if row.display_state == DisplayState.LOCKED and row.locked_until:
         holder = actor_name(row.locked_by, actor) or "a receiver"
         before, covers = f"Locked by {holder},", frozenset((Code.LOCKED, Code.LAST_DELIVERY, *_DEAD))
-        return StateLine(found, before, _locked(row), row.locked_until, row.last_received_at, "left", covers)
+        return StateLine(state_badge, before, _locked(row), row.locked_until, row.last_received_at, "left", covers)
     if row.subqueue != SubQueue.MAIN:
         reason = row.dead_letter_reason or "by a receiver, without a reason"
-        return StateLine(found, f"Dead-lettered: {reason}", _dead(row), covers=frozenset(_DEAD))
+        return StateLine(state_badge, f"Dead-lettered: {reason}", _dead(row), covers=frozenset(_DEAD))
     if row.state == MessageState.SCHEDULED and row.display_state == DisplayState.SCHEDULED and row.scheduled_enqueue_at:
         goes = "is copied to the topic's subscriptions" if not entity.holds_messages else "is added to the end of the queue"
         at = time_of_day(row.scheduled_enqueue_at, row.read_at)
         text = f"At {at} it {goes} with a new sequence number. It can be cancelled until then."
         return StateLine(
-            found, "Scheduled, due in", text, row.scheduled_enqueue_at, row.enqueued_at, covers=frozenset((Code.SCHEDULED,))
+            state_badge, "Scheduled, due in", text, row.scheduled_enqueue_at, row.enqueued_at, covers=frozenset((Code.SCHEDULED,))
         )
     if row.display_state == DisplayState.DEFERRED:
         text = f"Only a receive by its sequence number, {row.sequence_number}, returns it."
-        return StateLine(found, "Deferred", text, covers=frozenset((Code.DEFERRED,)))
+        return StateLine(state_badge, "Deferred", text, covers=frozenset((Code.DEFERRED,)))
     if explanation and explanation.deliverable:
-        return _active(found, explanation, entity)
+        return _active(state_badge, explanation, entity)
     return StateLine(
-        found, "Active, but not delivered" if row.display_state == DisplayState.AVAILABLE else found.word.capitalize()
+        state_badge, "Active, but not delivered" if row.display_state == DisplayState.AVAILABLE else state_badge.word.capitalize()
     )
 
 
@@ -57,13 +57,13 @@ def _locked(row: MessageRow) -> str:
 
 
 def _dead(row: MessageRow) -> str:
-    said = (row.dead_letter_description or "").strip()
-    end = "" if said.endswith((".", "!", "?")) or not said else "."
+    description = (row.dead_letter_description or "").strip()
+    end = "" if description.endswith((".", "!", "?")) or not description else "."
     where = "transfer dead-letter queue" if row.subqueue == SubQueue.TRANSFER_DEAD_LETTER else "dead-letter queue"
-    return f"{said}{end} It stays in the {where} until it is resubmitted, received there or deleted.".strip()
+    return f"{description}{end} It stays in the {where} until it is resubmitted, received there or deleted.".strip()
 
 
-def _active(found, explanation: Explanation, entity: EntityRow) -> StateLine:
+def _active(state_badge, explanation: Explanation, entity: EntityRow) -> StateLine:
     reasons = {reason.code: reason for reason in explanation.reasons}
     place = reasons.get(Code.NEXT) or reasons.get(Code.BEHIND)
     before = f"Active: {place.text[0].lower()}{place.text[1:].rstrip('.')}" if place else "Active"
@@ -71,7 +71,7 @@ def _active(found, explanation: Explanation, entity: EntityRow) -> StateLine:
     text = "No active receivers." if is_neglected(entity) else "The next receive that reaches it gets it."
     if row.expires_at:
         text += f" It expires at {time_of_day(row.expires_at, row.read_at)}."
-    return StateLine(found, before, text, covers=frozenset((Code.NEXT, Code.BEHIND)))
+    return StateLine(state_badge, before, text, covers=frozenset((Code.NEXT, Code.BEHIND)))
 
 
 def facts(record: MessageRecord) -> list[Fact]:
@@ -81,30 +81,30 @@ def facts(record: MessageRecord) -> list[Fact]:
 
 def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     row, address = detail.row, record.address
-    found = [_delivery_count(record, row)]
+    facts = [_delivery_count(record, row)]
     if row.locked_by and row.display_state == DisplayState.LOCKED:
-        found += [Fact("Locked by", actor_name(row.locked_by)), Fact("Locked until", at=row.locked_until)]
-    found.append(Fact("Enqueued", at=row.enqueued_at))
+        facts += [Fact("Locked by", actor_name(row.locked_by)), Fact("Locked until", at=row.locked_until)]
+    facts.append(Fact("Enqueued", at=row.enqueued_at))
     if row.dead_lettered_at:
-        found.append(Fact("Dead-lettered", at=row.dead_lettered_at))
+        facts.append(Fact("Dead-lettered", at=row.dead_lettered_at))
     if detail.dead_letter_source:
-        found.append(Fact("Dead-letter source", detail.dead_letter_source))
+        facts.append(Fact("Dead-letter source", detail.dead_letter_source))
     if row.session_id is not None:
-        found.append(Fact("Session ID", row.session_id, is_code=True))
+        facts.append(Fact("Session ID", row.session_id, is_code=True))
     if detail.transfer.get("hops"):
-        found.append(Fact("Forwarded", f"{detail.transfer['hops']} times"))
+        facts.append(Fact("Forwarded", f"{detail.transfer['hops']} times"))
     if row.scheduled_enqueue_at:
-        found.append(Fact("Scheduled for", at=row.scheduled_enqueue_at))
+        facts.append(Fact("Scheduled for", at=row.scheduled_enqueue_at))
     if detail.time_to_live:
-        found.append(Fact("Time-to-live", human(detail.time_to_live), format_iso(detail.time_to_live)))
+        facts.append(Fact("Time-to-live", human(detail.time_to_live), format_iso(detail.time_to_live)))
     if row.expires_at:
-        found.append(Fact("Expires", at=row.expires_at, note="from the default" if row.expires_by_default else ""))
+        facts.append(Fact("Expires", at=row.expires_at, note="from the default" if row.expires_by_default else ""))
     elif row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED:
-        found.append(Fact("Expires", "never"))
-    found.append(Fact("Size", filesize(row.size), "with properties"))
+        facts.append(Fact("Expires", "never"))
+    facts.append(Fact("Size", filesize(row.size), "with properties"))
     if detail.came_from_elsewhere:
-        found.append(_enqueued_number(detail, address))
-    return found
+        facts.append(_enqueued_number(detail, address))
+    return facts
 
 
 def _delivery_count(record: MessageRecord, row: MessageRow) -> Fact:
@@ -132,11 +132,11 @@ def _gone(record: MessageRecord) -> list[Fact]:
     first, last = record.first, record.last
     if first is None or last is None:
         return []
-    found = [Fact("Enqueued", at=last.enqueued_at)] if last.enqueued_at else []
+    facts = [Fact("Enqueued", at=last.enqueued_at)] if last.enqueued_at else []
     if first.size:
-        found.append(Fact("Size", filesize(first.size), "with properties"))
+        facts.append(Fact("Size", filesize(first.size), "with properties"))
     if first.time_to_live:
-        found.append(Fact("Time-to-live", human(first.time_to_live), format_iso(first.time_to_live)))
+        facts.append(Fact("Time-to-live", human(first.time_to_live), format_iso(first.time_to_live)))
     if first.session_id:
-        found.append(Fact("Session ID", first.session_id, is_code=True))
-    return [*found, Fact("Removed", at=last.at)]
+        facts.append(Fact("Session ID", first.session_id, is_code=True))
+    return [*facts, Fact("Removed", at=last.at)]

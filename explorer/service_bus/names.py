@@ -22,16 +22,16 @@ def names(request: HttpRequest, of: str) -> HttpResponse:
 
     The parameter named as the field is the typed text. `but`: a name to leave out.
     """
-    given = request.GET
+    query = request.GET
     if of == "topics":
-        found = topics(given.get("topic", ""), reads.MOST_NAMES, request.actor)[0]
+        suggestions = topics(query.get("topic", ""), reads.MOST_NAMES, request.actor)[0]
     elif of == "targets":
-        part = next((given[name] for name in FORWARDS if name in given), "")
-        namespace = given.get("namespace") or given.get("topic", "").partition("/")[0]
-        found = targets(part, namespace, reads.MOST_NAMES, request.actor, but=given.get("but"))
+        part = next((query[name] for name in FORWARDS if name in query), "")
+        namespace = query.get("namespace") or query.get("topic", "").partition("/")[0]
+        suggestions = targets(part, namespace, reads.MOST_NAMES, request.actor, but=query.get("but"))
     else:
         raise Http404(f"There are no names of {of}")
-    return render(request, "explorer/_names.html", {"names": found})
+    return render(request, "explorer/_names.html", {"names": suggestions})
 
 
 def topics(part: str, limit: int, actor: Actor) -> tuple[list[str], bool]:

@@ -13,10 +13,10 @@ from explorer.frames.family import NamespacePages
 class ServiceBusNamespaces(NamespacePages):
     """Service Bus namespaces on the shared pages."""
 
-    def create(self, given: Mapping[str, Any], actor: Actor) -> namespaces.Namespace:
-        options = {"tier": given["tier"], "behaviour": given["behaviour"] or Behaviour.CONVENIENT}
-        return namespaces.create_namespace(given["name"], Family.SERVICE_BUS, given["description"], **options, actor=actor)
+    def create(self, values: Mapping[str, Any], actor: Actor) -> namespaces.Namespace:
+        options = {"tier": values["tier"], "behaviour": values["behaviour"] or Behaviour.CONVENIENT}
+        return namespaces.create_namespace(values["name"], Family.SERVICE_BUS, values["description"], **options, actor=actor)
 
-    def delete(self, here: namespaces.Namespace, actor: Actor) -> str:
-        namespaces.delete_namespace(here.name, actor=actor)
-        return f"Deleted the namespace {here.name}."
+    def delete(self, namespace: namespaces.Namespace, actor: Actor) -> str:
+        namespaces.delete_namespace(namespace.name, actor=actor)
+        return f"Deleted the namespace {namespace.name}."

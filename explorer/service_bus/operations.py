@@ -58,15 +58,15 @@ class ServiceBusOperations(FamilyOperations):
         released = yield from service_bus.release_locks.steps(
             batch.operation.selection.address.main, batch.numbers, actor=batch.actor
         )
-        left = set(batch.numbers) - set(released)
-        return Outcome(len(released), dict.fromkeys(left, Skip(f"not locked, or {NOT_THERE}")))
+        remaining = set(batch.numbers) - set(released)
+        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not locked, or {NOT_THERE}")))
 
     def read_record(self, record: Any) -> Message:
         amqp = None if record.encoded is None else AmqpSections.parse(record.encoded)
         properties = {name: record.properties[name] for name in JSON_PROPERTIES if name in record.properties}
         if amqp is not None and "correlation_id" in properties:
             properties["correlation_id"] = amqp.typed_id("correlation-id", properties["correlation_id"])
-        found = Message(
+        message = Message(
             record.body,
             body_kind=record.body_kind,
             message_id=record.message_id if amqp is None else amqp.typed_id("message-id", record.message_id),
@@ -77,8 +77,8 @@ class ServiceBusOperations(FamilyOperations):
             amqp=amqp,
             **properties,
         )
-        prepare(found)
-        return found
+        prepare(message)
+        return message
 
     def send_records(self, batch: Batch, messages: Sequence[Message]) -> Steps:
         operation = batch.operation

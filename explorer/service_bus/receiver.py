@@ -44,10 +44,10 @@ def receiver(request: HttpRequest, subqueue: str, namespace: str, path: str) -> 
         request.actor.require(Right.LISTEN, address)
         return _show(request, address)
     forms: dict[str, Form] = {"receive": ReceiveForm(), "deferred": ReceiveDeferredForm()}
-    done, taken = _act(request, address, forms)
+    done, deleted = _act(request, address, forms)
     bad_input = any(form.is_bound and not form.is_valid() for form in forms.values())
-    if wants_fragment(request) or done.error or bad_input or taken:
-        return _show(request, address, forms, done, taken, status=400 if bad_input else done.status)
+    if wants_fragment(request) or done.error or bad_input or deleted:
+        return _show(request, address, forms, done, deleted, status=400 if bad_input else done.status)
     return HttpResponseRedirect(request.path)
 
 
@@ -56,7 +56,7 @@ def _show(
     address: EntityAddress,
     forms: dict | None = None,
     done: Act = Act(),
-    taken: list[StoredMessage] | None = None,
+    deleted: list[StoredMessage] | None = None,
     status: int = 200,
 ) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
@@ -71,13 +71,13 @@ def _show(
         "clock": entity.clock,
         "in_dead_letters": address.subqueue == SubQueue.DEAD_LETTER,
         "available": available(entity, address.subqueue),
-        "held": held(place, request.actor),
+        "held_messages": held_messages(place, request.actor),
         "by_session": by_session,
-        "sessions": sessions.held(place, request.actor) if by_session else [],
+        "sessions": sessions.held_sessions(place, request.actor) if by_session else [],
         "accept_form": AcceptForm(initial={"session_id": request.GET.get("session", "")}),
         "receive_form": (forms or {}).get("receive") or ReceiveForm(),
         "deferred_form": (forms or {}).get("deferred") or ReceiveDeferredForm(),
-        "taken": [(message, _preview(message)) for message in taken or ()],
+        "deleted_messages": [(message, _preview(message)) for message in deleted or ()],
         "error": done.error,
         "holder": request.actor.holder_label,
     }
@@ -89,7 +89,7 @@ def _preview(message: StoredMessage) -> str:
     return preview(reads.Body(message.body, 0, len(message.body), message.body_kind, message.content_type), read_sections)
 
 
-def held(address: EntityAddress, actor: Actor) -> list[LockedByUser]:
+def held_messages(address: EntityAddress, actor: Actor) -> list[LockedByUser]:
     """The messages that the actor holds a lock on, by number, found by the lock's label: a reload shows them again."""
     pages = [
         reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]
@@ -137,7 +137,7 @@ def _receive(request: HttpRequest, address: EntityAddress, use_case, name: str, 
     )
 
 
-def _received(found: list[StoredMessage]) -> str:
-    if not found:
+def _received(messages: list[StoredMessage]) -> str:
+    if not messages:
         return "No messages are available."
-    return f"Received {plural(len(found), 'message')}."
+    return f"Received {plural(len(messages), 'message')}."

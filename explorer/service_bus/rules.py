@@ -57,7 +57,7 @@ def _edit(request: HttpRequest, subscription: EntityRow, form: RuleForm, action:
         )
     done = act(
         request, action, subscription.address, lambda: use_case(subscription.address, form.rule(), actor=request.actor),
-        target=f"rule {form.rule().name}", says=lambda made: f"Saved rule {made.rule.name}. It applies to new messages.",
+        target=f"rule {form.rule().name}", says=lambda saved: f"Saved rule {saved.rule.name}. It applies to new messages.",
     )  # fmt: skip
     if done.error:
         return show_form(request, "service_bus/rule", form, done=done, **context)
@@ -93,16 +93,16 @@ def _replayed(
     """The form, with the messages of the last hour routed as with the draft."""
     topic = draft.subscription.topic or draft.subscription
     try:
-        found = service_bus.replay_rules(topic, draft, actor=request.actor)
+        outcome = service_bus.replay_rules(topic, draft, actor=request.actor)
     except BrokerError as exc:
         return show_form(request, template, form, done=Act(error=exc), **context)
-    shown: ShownReplay = replayed(
-        found.comparison, found.capped,
+    replay: ShownReplay = replayed(
+        outcome.comparison, outcome.capped,
         name=lambda place: f"{place.subscription.name}{', dead-letter queue' if place.is_dead else ''}",
         address=lambda place: place.subscription,
         message=lambda number: (number, message_url(topic, number)),
     )  # fmt: skip
-    return show_form(request, template, form, replay=shown, **context)
+    return show_form(request, template, form, replay=replay, **context)
 
 
 def _subscription(request: HttpRequest, namespace: str, path: str) -> EntityRow:
@@ -115,10 +115,10 @@ def _subscription(request: HttpRequest, namespace: str, path: str) -> EntityRow:
 
 def _rule(request: HttpRequest, subscription: EntityRow, name: str) -> Rule:
     rules = service_bus.rules_of([subscription.id], actor=request.actor).get(subscription.id, [])
-    found = next((one.rule for one in rules if one.rule.name.lower() == name.lower()), None)
-    if found is None:
+    rule = next((stored.rule for stored in rules if stored.rule.name.lower() == name.lower()), None)
+    if rule is None:
         raise EntityNotFound(f"{subscription.address}/Rules/{name}")
-    return found
+    return rule
 
 
 def _rules_of(address: EntityAddress) -> str:
@@ -152,7 +152,7 @@ def _query(request: HttpRequest, namespace: str, path: str, published: list[Publ
     if like := request.GET.get("like"):
         return _query_like(request, address_of(namespace, request.GET.get("of", path)), like)
     if number := request.GET.get("published"):
-        chosen = next((one.message for one in published if str(one.number) == number), None)
+        chosen = next((candidate.message for candidate in published if str(candidate.number) == number), None)
         return _query_of(chosen) if chosen else QueryDict()
     return request.GET if set(request.GET) - {"of"} else None
 

@@ -92,12 +92,16 @@ def warning_for(form: SendForm, entity: EntityRow) -> str | None:
 
 def sent(numbers: list[int | None]) -> str:
     """The result of sending in words. numbers: None for a duplicate that was dropped (SB-131)."""
-    kept = [n for n in numbers if n is not None]
-    dropped = len(numbers) - len(kept)
-    if not kept:
+    accepted = [n for n in numbers if n is not None]
+    dropped = len(numbers) - len(accepted)
+    if not accepted:
         return "Accepted and dropped as a duplicate: a message with this id was seen within the detection window."
-    said = f"Sent message {kept[0]}." if len(kept) == 1 else f"Sent {len(kept):,} messages, numbers {kept[0]} to {kept[-1]}."
-    return said + (f" Dropped {dropped:,} as duplicates." if dropped else "")
+    text = (
+        f"Sent message {accepted[0]}."
+        if len(accepted) == 1
+        else f"Sent {len(accepted):,} messages, numbers {accepted[0]} to {accepted[-1]}."
+    )
+    return text + (f" Dropped {dropped:,} as duplicates." if dropped else "")
 
 
 def _target(form: SendForm) -> str:

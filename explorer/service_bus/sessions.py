@@ -30,7 +30,7 @@ class HeldSession:
     state: str | None
 
 
-def held(address: EntityAddress, actor: Actor) -> list[HeldSession]:
+def held_sessions(address: EntityAddress, actor: Actor) -> list[HeldSession]:
     """The sessions that the actor holds a lock on, by id."""
     rows = reads.sessions(address, holder=actor.holder_label, actor=actor).rows
     return [HeldSession(row, _state(address, row, actor)) for row in rows]
@@ -54,29 +54,29 @@ def carry_out(request: HttpRequest, address: EntityAddress, action: str) -> tupl
         return _accept(request, address), None
     form = SessionForm(request.POST)
     try:
-        given = form.require()
+        values = form.require()
     except InvalidArgument as exc:
         return Act(error=exc), None
-    session = _session(address, given["session_id"], given["token"])
+    session = _session(address, values["session_id"], values["token"])
     if action == "receive-session":
-        return _receive(request, session, given)
+        return _receive(request, session, values)
     if action == "receive-session-deferred":
         return _receive_deferred(request, session, request.POST), None
     name, call, says = _OTHERS[action]
-    return _act(request, name, session, lambda: call(session, given, request.actor), says), None
+    return _act(request, name, session, lambda: call(session, values, request.actor), says), None
 
 
 def _accept(request: HttpRequest, address: EntityAddress) -> Act:
     form = AcceptForm(request.POST)
     try:
-        given = form.require()
+        values = form.require()
     except InvalidArgument as exc:
         return Act(error=exc)
-    wanted = given["session_id"] or None
+    session_id = values["session_id"] or None
     return act(
         request, "accept session", address,
-        lambda: service_bus.accept_session(address, wanted, max_count=given["count"] or 0, actor=request.actor),
-        target=f"session {wanted}" if wanted else "the next available", says=_accepted,
+        lambda: service_bus.accept_session(address, session_id, max_count=values["count"] or 0, actor=request.actor),
+        target=f"session {session_id}" if session_id else "the next available", says=_accepted,
     )  # fmt: skip
 
 
@@ -88,18 +88,18 @@ def _with_messages(messages) -> str:
     return f", with {plural(len(messages), 'message')} received" if messages else ""
 
 
-def _receive(request: HttpRequest, session: Session, given: dict) -> tuple[Act, list[StoredMessage] | None]:
-    count, deletes = given["count"] or 1, given["mode"] == "receive-and-delete"
+def _receive(request: HttpRequest, session: Session, values: dict) -> tuple[Act, list[StoredMessage] | None]:
+    count, deletes = values["count"] or 1, values["mode"] == "receive-and-delete"
     use_case = service_bus.receive_and_delete_from_session if deletes else service_bus.receive_from_session
     name = "receive and delete from session" if deletes else "receive from session"
     done = _act(request, name, session, lambda: use_case(session, count, actor=request.actor), _received)
     return done, done.result if deletes else None
 
 
-def _received(found: list[StoredMessage]) -> str:
-    if not found:
+def _received(messages: list[StoredMessage]) -> str:
+    if not messages:
         return "The session has no more messages to receive."
-    return f"Received {plural(len(found), 'message')} of the session, in order."
+    return f"Received {plural(len(messages), 'message')} of the session, in order."
 
 
 def _receive_deferred(request: HttpRequest, session: Session, data: QueryDict) -> Act:
@@ -115,22 +115,22 @@ def _act(request: HttpRequest, name: str, session: Session, call: Callable[[], A
     return act(request, name, session.address, call, target=f"session {session.session_id}", says=says)
 
 
-def _set_state(session: Session, given: dict, actor: Actor) -> None:
-    service_bus.set_session_state(session, given["state"].replace("\r\n", "\n").encode(), actor=actor)
+def _set_state(session: Session, values: dict, actor: Actor) -> None:
+    service_bus.set_session_state(session, values["state"].replace("\r\n", "\n").encode(), actor=actor)
 
 
 _OTHERS: dict[str, tuple[str, Callable, Callable[[Any], str]]] = {
     "renew-session": (
-        "renew session", lambda session, given, actor: service_bus.renew_session(session, actor=actor),
+        "renew session", lambda session, values, actor: service_bus.renew_session(session, actor=actor),
         lambda session: f"Renewed the lock of session {session.session_id}.",
     ),
     "close-session": (
-        "close session", lambda session, given, actor: service_bus.close_session(session, actor=actor),
+        "close session", lambda session, values, actor: service_bus.close_session(session, actor=actor),
         lambda was_held: "Session closed. Unsettled messages are available." if was_held else "The lock had already ended.",
     ),
     "set-state": ("set session state", _set_state, lambda _: "Session state set."),
     "clear-state": (
-        "clear session state", lambda session, given, actor: service_bus.set_session_state(session, None, actor=actor),
+        "clear session state", lambda session, values, actor: service_bus.set_session_state(session, None, actor=actor),
         lambda _: "Session state cleared.",
     ),
 }  # fmt: skip

@@ -53,7 +53,7 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
     address = _new_address(form)
     done = act(
         request, f"create {kind}", address, lambda: _create(address, form, request.actor),
-        says=lambda made: f"Created the {kind} {made.address}.",
+        says=lambda created: f"Created the {kind} {created.address}.",
     )  # fmt: skip
     if done.error:
         return _show(request, form, done=done, kind=kind)
@@ -65,15 +65,15 @@ def _new_form(request: HttpRequest, kind: EntityKind) -> NewEntityForm | NewSubs
     writable = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
     request.actor.require(Right.MANAGE, ", ".join(writable) or "namespaces")
     data = request.POST if request.method == "POST" else None
-    given = request.GET if data is None else data
+    query = request.GET if data is None else data
     initial = _initial(SETTINGS_TYPE[kind]()) | {"namespace": request.GET.get("namespace"), "topic": request.GET.get("topic")}
     if kind == EntityKind.SUBSCRIPTION:
         topics, more = names.topics("", names.MOST_LISTED, request.actor)
-        namespace = (given.get("topic") or next(iter(topics), "")).partition("/")[0]
+        namespace = (query.get("topic") or next(iter(topics), "")).partition("/")[0]
         topics_at = reverse("explorer:names", args=("topics",)) if more else None
         common = {"initial": initial, **_completion(namespace, request.actor)}
         return NewSubscriptionForm(data, topics=topics, topics_at=topics_at, **common)
-    namespace = given.get("namespace") or next(iter(writable), "")
+    namespace = query.get("namespace") or next(iter(writable), "")
     return NewEntityForm(data, kind=kind, namespaces=writable, initial=initial, **_completion(namespace, request.actor))
 
 
@@ -87,10 +87,10 @@ def _completion(namespace: str, actor: Actor, existing: EntityAddress | None = N
 
 
 def _new_address(form: NewEntityForm | NewSubscriptionForm) -> EntityAddress:
-    given = form.cleaned_data
+    values = form.cleaned_data
     if form.kind == EntityKind.SUBSCRIPTION:
-        return EntityAddress.parse(given["topic"]).subscription(given["name"])
-    return EntityAddress(given["namespace"], given["path"])
+        return EntityAddress.parse(values["topic"]).subscription(values["name"])
+    return EntityAddress(values["namespace"], values["path"])
 
 
 def _create(address: EntityAddress, form: NewEntityForm | NewSubscriptionForm, actor: Any) -> Any:
@@ -192,8 +192,8 @@ def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to
 
 def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a revision in words, by their Azure names."""
-    found = _settings_in(columns, entity.kind)
-    return {SERVICE_NAMES[name]: _in_words(name, value) for name, value in found.items() if name != "status"}
+    settings = _settings_in(columns, entity.kind)
+    return {SERVICE_NAMES[name]: _in_words(name, value) for name, value in settings.items() if name != "status"}
 
 
 def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:

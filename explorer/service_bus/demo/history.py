@@ -34,16 +34,16 @@ LOADS = {
 
 def generate(namespace: str, *, messages: int = MESSAGES, days: float = DAYS) -> generation.Generated | None:
     """Generate the past of the queues in LOADS, unless one of them has had messages: numbers must follow time."""
-    found = {one.path: one for one in Entity.objects.filter(namespace__name=namespace, path__in=LOADS, deleted_at=None)}
-    queues = [found[path] for path in LOADS]
+    by_path = {queue.path: queue for queue in Entity.objects.filter(namespace__name=namespace, path__in=LOADS, deleted_at=None)}
+    queues = [by_path[path] for path in LOADS]
     if EntityCounter.objects.filter(entity__in=queues, next_number__gt=1).exists():
         return None
-    properties.choose([one.pk for one in queues], ["region", "channel"], actor=OPERATOR)
+    properties.choose([queue.pk for queue in queues], ["region", "channel"], actor=OPERATOR)
     until = datetime.now(UTC).replace(microsecond=0)
-    _change_setting(EntityAddress(namespace, CHANGED), found[CHANGED], until - timedelta(days=days), until - CHANGED_BEFORE)
+    _change_setting(EntityAddress(namespace, CHANGED), by_path[CHANGED], until - timedelta(days=days), until - CHANGED_BEFORE)
     began = until - timedelta(seconds=INCIDENT.begins)
     changes.mark_deploy(DEPLOY, [namespace], actor=OPERATOR, at=began - DEPLOYED_BEFORE)
-    loads = [generation.under_settings_of(load, found[path]) for path, load in LOADS.items()]
+    loads = [generation.under_settings_of(load, by_path[path]) for path, load in LOADS.items()]
     return generation.record(queues, messages=messages, days=days, until=until, load=loads)
 
 

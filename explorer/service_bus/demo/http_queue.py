@@ -74,16 +74,16 @@ class HttpQueue:
     def close(self) -> None:
         self._connection.close()
 
-    def _request(self, method: str, path: str, *wanted: int, body: bytes = b"", headers: dict[str, str] | None = None):
-        sent = {"Authorization": self._token(), **(headers or {})}
+    def _request(self, method: str, path: str, *expected: int, body: bytes = b"", headers: dict[str, str] | None = None):
+        all_headers = {"Authorization": self._token(), **(headers or {})}
         try:
-            self._connection.request(method, path, body=body, headers=sent)
+            self._connection.request(method, path, body=body, headers=all_headers)
             answer = self._connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException):
             self._connection.close()
             raise
-        if answer.status not in wanted:
+        if answer.status not in expected:
             self._key = ""  # it may have been regenerated
             raise Refused(f"{method} {path}: {answer.status} {content[:300].decode(errors='replace')}")
         return answer.status, answer.headers, content

@@ -85,7 +85,7 @@ class Traffic:
         }
         return {
             "operator": self._operate,
-            **{name: partial(self._consume, name, *what) for name, what in consumers.items()},
+            **{name: partial(self._consume, name, *arguments) for name, arguments in consumers.items()},
             "web-shop": self._sell,
             "warehouse": self._count_stock,
             "calendar": self._schedule,
@@ -149,23 +149,23 @@ class Traffic:
     def _consume(self, name: str, path: str, handle: Callable[[LockedMessage, dict, Actor], Turns], batch: int) -> Turns:
         """Receive batches forever and have `handle` process their messages one after the other."""
         address, actor = self._address(path), _actor(name)
-        held: list[LockedMessage] = []
+        locked: list[LockedMessage] = []
         try:
             while True:
                 enough = path not in LEAST_WAITING or reads.counts(address).active >= LEAST_WAITING[path]
-                held = service_bus.receive(address, batch, actor=actor) if enough else []
-                if not held:
+                locked = service_bus.receive(address, batch, actor=actor) if enough else []
+                if not locked:
                     yield self._dice.uniform(1, 2)
-                while held:
-                    yield from self._process(held[0], handle, actor)
-                    held.pop(0)
+                while locked:
+                    yield from self._process(locked[0], handle, actor)
+                    locked.pop(0)
         except Crashed:
-            held = []
+            locked = []
             raise
         finally:
-            if held:
+            if locked:
                 with suppress(BrokerError):
-                    service_bus.release(address, [message.lock_token for message in held], actor=actor)
+                    service_bus.release(address, [message.lock_token for message in locked], actor=actor)
 
     def _process(self, message: LockedMessage, handle: Callable[[LockedMessage, dict, Actor], Turns], actor: Actor) -> Turns:
         content = _content(message)
@@ -225,9 +225,9 @@ class Traffic:
             for message in service_bus.peek(address, max_count=100, actor=actor):
                 if message.state is MessageState.DEFERRED and now - message.enqueued_at > APPROVED_AFTER:
                     with suppress(MessageNotFound):  # another receiver holds the lock
-                        (mine,) = service_bus.receive_deferred(address, [message.sequence_number], actor=actor)
+                        (invoice,) = service_bus.receive_deferred(address, [message.sequence_number], actor=actor)
                         yield 1
-                        service_bus.complete(address, [mine.lock_token], actor=actor)
+                        service_bus.complete(address, [invoice.lock_token], actor=actor)
 
     def _remind(self, message: LockedMessage, reminder: dict, actor: Actor) -> Turns:
         yield self._dice.uniform(1, 4)
@@ -328,11 +328,11 @@ class Traffic:
         numbers = [message.sequence_number for message in oldest]
         service_bus.resubmit(dead_letters, numbers, properties={"repaired_by": "operator"}, actor=_actor("operator"))
 
-    def _send(self, path: str, *sent: Message, sender: str) -> Sequence[int | None]:
+    def _send(self, path: str, *outgoing: Message, sender: str) -> Sequence[int | None]:
         """The sequence numbers; empty if the queue is full and nothing was sent."""
         if path in self._full:
             return []
-        return service_bus.send(self._address(path), sent, actor=_actor(sender))
+        return service_bus.send(self._address(path), outgoing, actor=_actor(sender))
 
     def _address(self, path: str) -> EntityAddress:
         return EntityAddress(self._namespace, path)

@@ -47,8 +47,10 @@ class EntitySettingsForm(service_bus.EntitySettingsForm):
 
     def groups(self) -> list[tuple[str, list[BoundField]]]:
         """The settings in the groups of the page: titles with their fields."""
-        found = [(title.format(self.kind), [self[name] for name in names if name in self.fields]) for title, names in _GROUPS]
-        return [group for group in found if group[1]]
+        bound_groups = [
+            (title.format(self.kind), [self[name] for name in names if name in self.fields]) for title, names in _GROUPS
+        ]
+        return [group for group in bound_groups if group[1]]
 
     def settings(self) -> dict:
         """The settings without the other fields. Only after is_valid."""

@@ -96,24 +96,24 @@ class RuleForm(forms.Form):
         """Only after is_valid."""
         return self.cleaned_data["rule"]
 
-    def _filter(self, given: dict) -> Filter | None:
-        match given["kind"]:
+    def _filter(self, cleaned: dict) -> Filter | None:
+        match cleaned["kind"]:
             case "true":
                 return TrueFilter()
             case "false":
                 return FalseFilter()
             case "sql":
                 parameters = self._values(self.parameters)
-                return self._create("sql", lambda: compile_filter(given["sql"], parameters))
+                return self._create("sql", lambda: compile_filter(cleaned["sql"], parameters))
         properties = self._values(self.properties)
-        texts = {name: given[name] for name in FIELDS if given[name]}
+        texts = {name: cleaned[name] for name in FIELDS if cleaned[name]}
         return self._create(None, lambda: CorrelationFilter(**texts, properties=properties))
 
-    def _action(self, given: dict) -> Action | None:
-        if not given["action"].strip():
+    def _action(self, cleaned: dict) -> Action | None:
+        if not cleaned["action"].strip():
             return None
         parameters = self._values(self.action_parameters)
-        return self._create("action", lambda: compile_action(given["action"], parameters))
+        return self._create("action", lambda: compile_action(cleaned["action"], parameters))
 
     def _values(self, rows: PropertyRows) -> dict:
         values = rows.values()
@@ -131,15 +131,15 @@ class RuleForm(forms.Form):
 
 
 def _initial(rule: Rule) -> dict:
-    found = {"name": rule.name, "action": rule.action.text if rule.action else ""}
+    common = {"name": rule.name, "action": rule.action.text if rule.action else ""}
     match rule.filter:
         case TrueFilter():
-            return found | {"kind": "true"}
+            return common | {"kind": "true"}
         case FalseFilter():
-            return found | {"kind": "false"}
+            return common | {"kind": "false"}
         case SqlFilter():
-            return found | {"kind": "sql", "sql": rule.filter.text}
-    return found | {"kind": "correlation", **rule.filter.texts}
+            return common | {"kind": "sql", "sql": rule.filter.text}
+    return common | {"kind": "correlation", **rule.filter.texts}
 
 
 class RuleTestForm(forms.Form):

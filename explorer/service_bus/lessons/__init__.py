@@ -28,127 +28,125 @@ from explorer.lessons.lesson import Action, Effect, as_value, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
 
-Given = Mapping[str, Any]
+Args = Mapping[str, Any]
 _THEN: dict[str, tuple[Callable[..., Any], str]] = {
     "complete": (service_bus.complete, "completed"),
     "abandon": (service_bus.abandon, "abandoned"),
 }
 
 
-def _set_behaviour(stage: Stage, given: Given) -> str:
-    changed = namespaces.update_namespace(stage.namespace, behaviour=given["behaviour"], actor=stage.actor)
+def _set_behaviour(stage: Stage, args: Args) -> str:
+    changed = namespaces.update_namespace(stage.namespace, behaviour=args["behaviour"], actor=stage.actor)
     return f"Entities behave as {changed.behaviour}."
 
 
-def _create_queue(stage: Stage, given: Given) -> str:
-    settings = {name: value for name, value in given.items() if name != "queue"}
-    entities.create_queue(stage.at(given["queue"]), hidden=True, actor=stage.actor, **settings)
-    return f"Created the queue {given['queue']}."
+def _create_queue(stage: Stage, args: Args) -> str:
+    settings = {name: value for name, value in args.items() if name != "queue"}
+    entities.create_queue(stage.at(args["queue"]), hidden=True, actor=stage.actor, **settings)
+    return f"Created the queue {args['queue']}."
 
 
-def _create_topic(stage: Stage, given: Given) -> str:
-    settings = {name: value for name, value in given.items() if name != "topic"}
-    entities.create_topic(stage.at(given["topic"]), hidden=True, actor=stage.actor, **settings)
-    return f"Created the topic {given['topic']}."
+def _create_topic(stage: Stage, args: Args) -> str:
+    settings = {name: value for name, value in args.items() if name != "topic"}
+    entities.create_topic(stage.at(args["topic"]), hidden=True, actor=stage.actor, **settings)
+    return f"Created the topic {args['topic']}."
 
 
-def _create_subscription(stage: Stage, given: Given) -> str:
+def _create_subscription(stage: Stage, args: Args) -> str:
     own = ("topic", "name", *_RULE)
-    settings = {name: value for name, value in given.items() if name not in own}
-    address = stage.at(given["topic"]).subscription(given["name"])
-    entities.create_subscription(address, rule=_rule(given), hidden=True, actor=stage.actor, **settings)
-    return f"Created the subscription {given['name']}."
+    settings = {name: value for name, value in args.items() if name not in own}
+    address = stage.at(args["topic"]).subscription(args["name"])
+    entities.create_subscription(address, rule=_rule(args), hidden=True, actor=stage.actor, **settings)
+    return f"Created the subscription {args['name']}."
 
 
-def _create_rule(stage: Stage, given: Given) -> str:
-    address = stage.at(given["topic"]).subscription(given["subscription"])
-    rule = _rule(given) or Rule(given["name"])
-    if rule.name.lower() in {one.rule.name.lower() for one in entities.list_rules(address, actor=stage.actor)}:
+def _create_rule(stage: Stage, args: Args) -> str:
+    address = stage.at(args["topic"]).subscription(args["subscription"])
+    rule = _rule(args) or Rule(args["name"])
+    if rule.name.lower() in {stored.rule.name.lower() for stored in entities.list_rules(address, actor=stage.actor)}:
         entities.delete_rule(address, rule.name, actor=stage.actor)
     entities.create_rule(address, rule, actor=stage.actor)
-    return f"Created the rule {given['name']}."
+    return f"Created the rule {args['name']}."
 
 
-def _rule(given: Given) -> Rule | None:
-    change = compile_action(given["change"]) if "change" in given else None
-    if "correlation" in given or "matching" in given:
-        return Rule(
-            given["name"], CorrelationFilter(**given.get("correlation", {}), properties=given.get("matching", {})), change
-        )
-    if "subject" in given:
-        return Rule(given["name"], CorrelationFilter(subject=given["subject"]), change)
-    return Rule(given["name"], compile_filter(given["filter"]), change) if "filter" in given else None
+def _rule(args: Args) -> Rule | None:
+    change = compile_action(args["change"]) if "change" in args else None
+    if "correlation" in args or "matching" in args:
+        return Rule(args["name"], CorrelationFilter(**args.get("correlation", {}), properties=args.get("matching", {})), change)
+    if "subject" in args:
+        return Rule(args["name"], CorrelationFilter(subject=args["subject"]), change)
+    return Rule(args["name"], compile_filter(args["filter"]), change) if "filter" in args else None
 
 
-def _change_queue(stage: Stage, given: Given) -> str:
-    settings = {name: value for name, value in given.items() if name != "queue"}
-    entities.update_queue(stage.at(given["queue"]), actor=stage.actor, **settings)
-    return f"Changed the queue {given['queue']}."
+def _change_queue(stage: Stage, args: Args) -> str:
+    settings = {name: value for name, value in args.items() if name != "queue"}
+    entities.update_queue(stage.at(args["queue"]), actor=stage.actor, **settings)
+    return f"Changed the queue {args['queue']}."
 
 
-def _send(stage: Stage, given: Given) -> str:
-    ids = given.get("ids") or [given.get("id")] * given.get("count", 1)
-    due = namespaces.get_clock(stage.namespace).now + given["in"] if "in" in given else None
+def _send(stage: Stage, args: Args) -> str:
+    ids = args.get("ids") or [args.get("id")] * args.get("count", 1)
+    due = namespaces.get_clock(stage.namespace).now + args["in"] if "in" in args else None
     service_bus.send(
-        stage.at(given["queue"]),
+        stage.at(args["queue"]),
         [
             Message(
-                body_of(given, "body", one or "hello"),
-                message_id=one, session_id=given.get("session"), subject=given.get("subject"),
-                content_type=given.get("content_type", "text/plain"),
-                time_to_live=given.get("ttl"), scheduled_enqueue_at=due, properties=given.get("properties", {}),
+                body_of(args, "body", message_id or "hello"),
+                message_id=message_id, session_id=args.get("session"), subject=args.get("subject"),
+                content_type=args.get("content_type", "text/plain"),
+                time_to_live=args.get("ttl"), scheduled_enqueue_at=due, properties=args.get("properties", {}),
             )
-            for one in ids
+            for message_id in ids
         ],
         actor=stage.actor,
     )  # fmt: skip
     return f"Sent {plural(len(ids), 'message')}."
 
 
-def _receive(stage: Stage, given: Given) -> str:
-    place, then = _place(stage, given), given.get("then", "hold")
+def _receive(stage: Stage, args: Args) -> str:
+    place, then = _place(stage, args), args.get("then", "hold")
     if then not in ("hold", "delete", *_THEN):
         raise InvalidArgument("then", f"{then!r} must be one of hold, delete, {', '.join(_THEN)}")
     if then == "delete":
-        return _receive_and_delete(stage, place, given)
-    if "session" in given:
-        found = service_bus.receive_from_session(_session(stage, given), given.get("count", 1), actor=stage.actor)
+        return _receive_and_delete(stage, place, args)
+    if "session" in args:
+        messages = service_bus.receive_from_session(_session(stage, args), args.get("count", 1), actor=stage.actor)
     else:
-        found = service_bus.receive(place, given.get("count", 1), actor=stage.actor)
-    said = _remember(stage, place, found)
-    if then == "hold" or not found:
-        return said
+        messages = service_bus.receive(place, args.get("count", 1), actor=stage.actor)
+    text = _remember(stage, place, messages)
+    if then == "hold" or not messages:
+        return text
     settle, word = _THEN[then]
-    settle(place, [message.lock_token for message in found], actor=stage.actor)
-    return f"Received and {word} {plural(len(found), 'message')}."
+    settle(place, [message.lock_token for message in messages], actor=stage.actor)
+    return f"Received and {word} {plural(len(messages), 'message')}."
 
 
-def _receive_and_delete(stage: Stage, place: EntityAddress, given: Given) -> str:
-    count = given.get("count", 1)
-    if "session" in given:
-        found = service_bus.receive_and_delete_from_session(_session(stage, given), count, actor=stage.actor)
+def _receive_and_delete(stage: Stage, place: EntityAddress, args: Args) -> str:
+    count = args.get("count", 1)
+    if "session" in args:
+        messages = service_bus.receive_and_delete_from_session(_session(stage, args), count, actor=stage.actor)
     else:
-        found = service_bus.receive_and_delete(place, count, actor=stage.actor)
-    return f"Received and deleted {plural(len(found), 'message')}." if found else "No messages are available."
+        messages = service_bus.receive_and_delete(place, count, actor=stage.actor)
+    return f"Received and deleted {plural(len(messages), 'message')}." if messages else "No messages are available."
 
 
-def _receive_deferred(stage: Stage, given: Given) -> str:
-    place = _place(stage, given)
-    return _remember(stage, place, service_bus.receive_deferred(place, [given["number"]], actor=stage.actor))
+def _receive_deferred(stage: Stage, args: Args) -> str:
+    place = _place(stage, args)
+    return _remember(stage, place, service_bus.receive_deferred(place, [args["number"]], actor=stage.actor))
 
 
-def _remember(stage: Stage, place: EntityAddress, found: list[LockedMessage]) -> str:
-    for message in found:
+def _remember(stage: Stage, place: EntityAddress, messages: list[LockedMessage]) -> str:
+    for message in messages:
         stage.memory[_key(stage, place, message.sequence_number)] = str(message.lock_token)
-    return f"Received {plural(len(found), 'message')}." if found else "No messages are available."
+    return f"Received {plural(len(messages), 'message')}." if messages else "No messages are available."
 
 
-def _settle(how: Callable[..., Any], words: str, *texts: str) -> Callable[[Stage, Given], str]:
-    def run(stage: Stage, given: Given) -> str:
-        place = _place(stage, given)
-        extra = {name: given[name] for name in texts if name in given}
-        how(place, _token(stage, place, given["number"]), **extra, actor=stage.actor)
-        return f"{words} message {given['number']}."
+def _settle(how: Callable[..., Any], words: str, *texts: str) -> Callable[[Stage, Args], str]:
+    def run(stage: Stage, args: Args) -> str:
+        place = _place(stage, args)
+        extra = {name: args[name] for name in texts if name in args}
+        how(place, _token(stage, place, args["number"]), **extra, actor=stage.actor)
+        return f"{words} message {args['number']}."
 
     return run
 
@@ -166,14 +164,14 @@ def _key(stage: Stage, place: EntityAddress, number: int) -> str:
     return f"{place.path}/{int(place.subqueue)}#{number} {stage.actor}"
 
 
-def _place(stage: Stage, given: Given) -> EntityAddress:
-    return stage.at(given["queue"], SubQueue.DEAD_LETTER if given.get("dead_letters") else SubQueue.MAIN)
+def _place(stage: Stage, args: Args) -> EntityAddress:
+    return stage.at(args["queue"], SubQueue.DEAD_LETTER if args.get("dead_letters") else SubQueue.MAIN)
 
 
-def _accept_session(stage: Stage, given: Given) -> str:
-    session = service_bus.accept_session(stage.at(given["queue"]), given.get("session"), actor=stage.actor)
+def _accept_session(stage: Stage, args: Args) -> str:
+    session = service_bus.accept_session(stage.at(args["queue"]), args.get("session"), actor=stage.actor)
     known = {"token": str(session.lock_token)}
-    stage.memory[_session_key(stage, given["queue"], session.session_id)] = known
+    stage.memory[_session_key(stage, args["queue"], session.session_id)] = known
     return f"Accepted the session {session.session_id}."
 
 
@@ -181,31 +179,31 @@ def _session_key(stage: Stage, queue: str, name: str) -> str:
     return f"session {queue}#{name} {stage.actor}"
 
 
-def _session(stage: Stage, given: Given) -> Session:
+def _session(stage: Stage, args: Args) -> Session:
     """The session that was accepted; only its id and its token matter."""
-    address, name = stage.at(given["queue"]), given["session"]
-    known = stage.memory.get(_session_key(stage, given["queue"], name)) or {"token": str(UUID(int=0))}
+    address, name = stage.at(args["queue"]), args["session"]
+    known = stage.memory.get(_session_key(stage, args["queue"], name)) or {"token": str(UUID(int=0))}
     now = namespaces.get_clock(stage.namespace).now
     return Session(address, name, UUID(known["token"]), now, timedelta(0))
 
 
-def _close_session(stage: Stage, given: Given) -> str:
-    closed = service_bus.close_session(_session(stage, given), actor=stage.actor)
-    return f"Closed the session {given['session']}." if closed else f"The session {given['session']} was no longer held."
+def _close_session(stage: Stage, args: Args) -> str:
+    closed = service_bus.close_session(_session(stage, args), actor=stage.actor)
+    return f"Closed the session {args['session']}." if closed else f"The session {args['session']} was no longer held."
 
 
-def _cancel(stage: Stage, given: Given) -> str:
-    service_bus.cancel_scheduled(stage.at(given["queue"]), [given["number"]], actor=stage.actor)
-    return f"Cancelled message {given['number']}."
+def _cancel(stage: Stage, args: Args) -> str:
+    service_bus.cancel_scheduled(stage.at(args["queue"]), [args["number"]], actor=stage.actor)
+    return f"Cancelled message {args['number']}."
 
 
-def _resubmit(stage: Stage, given: Given) -> str:
-    new = service_bus.resubmit(stage.at(given["queue"]).dead_letter, [given["number"]], actor=stage.actor)
+def _resubmit(stage: Stage, args: Args) -> str:
+    new = service_bus.resubmit(stage.at(args["queue"]).dead_letter, [args["number"]], actor=stage.actor)
     return f"Resubmitted {plural(len(new), 'message')}."
 
 
 def _settings_of(kind: type) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind) if one.name != "hidden")
+    return tuple(field.name for field in fields(kind) if field.name != "hidden")
 
 
 _OF_MESSAGE = ("queue", "number")
@@ -253,29 +251,29 @@ _LEFT_OUT = ("hidden", "status", "history_level")  # of a recording
 
 def configuration(namespace: str, actor: Actor) -> list[dict[str, Any]]:
     """The actions that create the entities and rules of a namespace as they are now."""
-    found: list[dict[str, Any]] = []
+    actions: list[dict[str, Any]] = []
     behaviour = namespaces.get_namespace(namespace, actor=actor).behaviour
     if behaviour is not Behaviour.CONVENIENT:
-        found.append({"action": "set_behaviour", "behaviour": str(behaviour)})
-    for one in entities.list_entities(namespace, actor=actor):
-        kind, settings = one.kind, _different(asdict(one.settings), type(one.settings))
+        actions.append({"action": "set_behaviour", "behaviour": str(behaviour)})
+    for entity in entities.list_entities(namespace, actor=actor):
+        kind, settings = entity.kind, _different(asdict(entity.settings), type(entity.settings))
         if kind is EntityKind.SUBSCRIPTION:
-            name, topic = one.name, one.topic.path
-            found.append({"action": "create_subscription", "topic": topic, "name": name, **settings})
-            rules = [stored.rule for stored in entities.list_rules(one.address, actor=actor)]
-            found += [{"action": "create_rule", "topic": topic, "subscription": name, **_of_rule(rule)} for rule in rules]
+            name, topic = entity.name, entity.topic.path
+            actions.append({"action": "create_subscription", "topic": topic, "name": name, **settings})
+            rules = [stored.rule for stored in entities.list_rules(entity.address, actor=actor)]
+            actions += [{"action": "create_rule", "topic": topic, "subscription": name, **_of_rule(rule)} for rule in rules]
         else:
-            found.append({"action": f"create_{kind}", str(kind): one.address.path, **settings})
-    return found
+            actions.append({"action": f"create_{kind}", str(kind): entity.address.path, **settings})
+    return actions
 
 
 def change(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, Any] | None:
     """The action that gives a queue the settings of a revision."""
     if entity.kind is not EntityKind.QUEUE:
         return None
-    found = {name: columns[name] for name in _QUEUE if name in columns and name not in (*_LEFT_OUT, *FIXED)}
+    settings = {name: columns[name] for name in _QUEUE if name in columns and name not in (*_LEFT_OUT, *FIXED)}
     return {"action": "change_queue", "queue": entity.address.path} | {
-        name: as_value(value) for name, value in found.items() if value is not None and not name.startswith("forward")
+        name: as_value(value) for name, value in settings.items() if value is not None and not name.startswith("forward")
     }
 
 
@@ -286,11 +284,11 @@ def _different(settings: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 
 def _of_rule(rule: Rule) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": rule.name} | ({"change": rule.action.text} if rule.action else {})
+    arguments: dict[str, Any] = {"name": rule.name} | ({"change": rule.action.text} if rule.action else {})
     if not isinstance(rule.filter, CorrelationFilter):
-        return found | {"filter": rule.filter.text}
+        return arguments | {"filter": rule.filter.text}
     parts = {"correlation": rule.filter.texts, "matching": dict(rule.filter.properties)}
-    return found | {name: part for name, part in parts.items() if part}
+    return arguments | {name: part for name, part in parts.items() if part}
 
 
 _SETTLEMENTS = {EventKind.COMPLETED: "complete", EventKind.ABANDONED: "abandon", EventKind.RENEWED: "renew"}
@@ -343,14 +341,14 @@ def derive(event: Event, person: Actor, memory: dict[str, Any]) -> list[dict[str
 
 def _content(event: Event, memory: Mapping[str, Any]) -> dict[str, Any]:
     """What of a message is known from its first event, and its body if it is still there."""
-    found: dict[str, Any] = ({"ids": [event.message_id]} if event.message_id else {}) | body_argument("body", event, memory)
+    arguments: dict[str, Any] = ({"ids": [event.message_id]} if event.message_id else {}) | body_argument("body", event, memory)
     if (content_type := event.properties.get("content_type")) not in (None, "text/plain"):
-        found["content_type"] = content_type
+        arguments["content_type"] = content_type
     if event.session_id is not None:
-        found["session"] = event.session_id
+        arguments["session"] = event.session_id
     if event.time_to_live is not None:
-        found["ttl"] = seconds(event.time_to_live)
+        arguments["ttl"] = seconds(event.time_to_live)
     if subject := event.properties.get("subject"):
-        found["subject"] = subject
+        arguments["subject"] = subject
     texts = {name: text for name, (kind, text) in event.application_properties.items() if kind == "string"}
-    return found | ({"properties": texts} if texts else {})
+    return arguments | ({"properties": texts} if texts else {})
