@@ -13,13 +13,13 @@ from explorer.frames.family import NamespacePages
 class StorageAccounts(NamespacePages):
     """Storage accounts on the shared pages."""
 
-    def create(self, given: Mapping[str, Any], actor: Actor) -> Any:
-        return queue_storage.create_account(given["name"], given["description"], actor=actor)
+    def create(self, values: Mapping[str, Any], actor: Actor) -> Any:
+        return queue_storage.create_account(values["name"], values["description"], actor=actor)
 
-    def delete(self, here: namespaces.Namespace, actor: Actor) -> str:
+    def delete(self, namespace: namespaces.Namespace, actor: Actor) -> str:
         """Delete an account with its queues. Returns the result in words."""
-        deleted = queue_storage.delete_account(here.name, actor=actor)
-        return f"Deleted the storage account {here.name}: {deleted.queues:,} queues, {deleted.messages:,} messages."
+        deleted = queue_storage.delete_account(namespace.name, actor=actor)
+        return f"Deleted the storage account {namespace.name}: {deleted.queues:,} queues, {deleted.messages:,} messages."
 
-    def contents(self, here: namespaces.Namespace, actor: Actor) -> Any:
-        return queue_storage.preview_delete_account(here.name, actor=actor)
+    def contents(self, namespace: namespaces.Namespace, actor: Actor) -> Any:
+        return queue_storage.preview_delete_account(namespace.name, actor=actor)

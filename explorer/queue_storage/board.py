@@ -24,7 +24,7 @@ class StorageBoard(BoardPages):
 
     def lanes(self, entity: EntityRow, actor: Actor) -> list[Lane]:
         """By the reason why a message is invisible, and the poison queue, if there is one."""
-        found = [
+        main_lanes = [
             Lane(
                 "delayed", "delayed", "scheduled", "scheduled", "visible later", "No delayed messages.", Tab.ACTIVE,
                 counts.delayed, lambda row: row.display_state in _DELAYED, (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)),
@@ -45,14 +45,14 @@ class StorageBoard(BoardPages):
             ),
         ]  # fmt: skip
         poison = queue_storage.get_queue(entity.address, actor=actor).poison
-        return [*found, *([_poison(poison, actor)] if poison and _exists(poison, actor) else [])]
+        return [*main_lanes, *([_poison(poison, actor)] if poison and _exists(poison, actor) else [])]
 
     def tries(self, row: MessageRow) -> tuple[int, str]:
         """How often it was returned by a get; of a leased one, also the end of the pop receipt that its receiver got."""
-        found = [f"dequeued {row.delivery_count}×"] if row.delivery_count else []
+        notes = [f"dequeued {row.delivery_count}×"] if row.delivery_count else []
         if row.display_state in _LEASED and row.lock_token:
-            found.append(f"receipt …{row.lock_token.hex[-4:]}")
-        return row.delivery_count, ", ".join(found)
+            notes.append(f"receipt …{row.lock_token.hex[-4:]}")
+        return row.delivery_count, ", ".join(notes)
 
 
 def _poison(address: EntityAddress, actor: Actor) -> Lane:

@@ -52,8 +52,8 @@ def seed(account: str = NAMESPACE) -> None:
 def _fail(address: EntityAddress, text: str) -> None:
     """Put a message and let every get fail, until it is moved to the poison queue."""
     queue_storage.put(address, text, actor=GUIDE)
-    while found := queue_storage.get(address, actor=GUIDE):
-        for message in found:
+    while messages := queue_storage.get(address, actor=GUIDE):
+        for message in messages:
             _release(address, message, GUIDE)
 
 
@@ -101,32 +101,32 @@ def _resize(account: str, dice: Random) -> Turns:
     unreadable ones fail."""
     address, actor = EntityAddress(account, THUMBNAILS), _actor("resizer")
     while True:
-        held = []
+        leased = []
         if (spare := reads.counts(address).active - FEWEST_WAITING) > 0:
-            held = queue_storage.get(address, min(spare, dice.choice((1, 1, 2))), visibility_timeout=LEASE, actor=actor)
+            leased = queue_storage.get(address, min(spare, dice.choice((1, 1, 2))), visibility_timeout=LEASE, actor=actor)
         try:
             yield dice.uniform(2, 5)
-            while held:
-                if "unreadable" in held[0].text:
-                    held.pop(0)  # simulates a crash: the lease ends by itself
+            while leased:
+                if "unreadable" in leased[0].text:
+                    leased.pop(0)  # simulates a crash: the lease ends by itself
                     continue
                 if dice.random() < 0.2:
-                    held[0] = _extend(address, held[0], actor)
+                    leased[0] = _extend(address, leased[0], actor)
                     yield dice.uniform(6, 10)
-                done = held.pop(0)
+                done = leased.pop(0)
                 queue_storage.delete(address, done.message_id, done.pop_receipt, actor=actor)
         except Crashed:
-            held = []
+            leased = []
             raise
         finally:
-            for message in held:
+            for message in leased:
                 _release(address, message, actor)
 
 
 def _extend(address: EntityAddress, message: GotMessage, actor: Actor) -> GotMessage:
     """Extend the lease. Returns the message with its new pop receipt; the old one is no longer valid."""
-    found = queue_storage.update(address, message.message_id, message.pop_receipt, visibility_timeout=2 * LEASE, actor=actor)
-    return replace(message, pop_receipt=found.pop_receipt)
+    updated = queue_storage.update(address, message.message_id, message.pop_receipt, visibility_timeout=2 * LEASE, actor=actor)
+    return replace(message, pop_receipt=updated.pop_receipt)
 
 
 def _announce(account: str, dice: Random) -> Turns:

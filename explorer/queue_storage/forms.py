@@ -75,11 +75,11 @@ class PutForm(forms.Form):
         return _at_most_a_week(self.cleaned_data["visibilitytimeout"])
 
     def clean(self) -> dict:
-        given = super().clean()
-        life, delay = given.get("messagettl"), given.get("visibilitytimeout")
+        cleaned = super().clean()
+        life, delay = cleaned.get("messagettl"), cleaned.get("visibilitytimeout")
         if life and delay and delay >= life:
             self.add_error("visibilitytimeout", f"Must be shorter than the time-to-live of {human(life)}.")
-        return given
+        return cleaned
 
 
 class GetForm(forms.Form):

@@ -26,7 +26,7 @@ from . import counts
 class List:
     """A list. holds: see reads.MessageFilter; None: all messages. count: None if unknown.
 
-    nothing, empty: the text and explanation if the list is empty.
+    empty_title, empty_text: shown if the list is empty.
     """
 
     slug: str
@@ -34,8 +34,8 @@ class List:
     hue: str
     holds: tuple[int, ...] | None
     count: Callable[[EntityRow], int | Capped | None]
-    nothing: str
-    empty: str
+    empty_title: str
+    empty_text: str
 
 
 def _visible(entity: EntityRow) -> int | None:
@@ -55,14 +55,17 @@ LISTS = (
     List("expired", "expired", "expired", (EXPIRED,), lambda e: e.expired_pending, "No expired messages",
          "Clients no longer see expired messages. They are listed here until they are removed."),
 )  # fmt: skip
-_BY_SLUG = {one.slug: one for one in LISTS}
+_BY_SLUG = {message_list.slug: message_list for message_list in LISTS}
 SLUGS = (*_BY_SLUG, RECEIVERS, HISTORY)
 FIRST = LISTS[0].slug
 
 
 def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     """The tabs with their counts; the history is the last one."""
-    views = [TabView(one.slug, one.word, one.hue, one.count(entity), one.slug == selected) for one in LISTS]
+    views = [
+        TabView(message_list.slug, message_list.word, message_list.hue, message_list.count(entity), message_list.slug == selected)
+        for message_list in LISTS
+    ]
     others = ((RECEIVERS, "receivers", "hand"), (HISTORY, "history", "gone"))
     return [*views, *(TabView(slug, word, hue, None, selected == slug) for slug, word, hue in others)]
 
@@ -90,15 +93,15 @@ def context(request: HttpRequest, entity: EntityRow, form: StorageQuery) -> dict
     """Template context of the message lists."""
     values = form.cleaned_data
     tab, cursor = values["tab"] or FIRST, values["cursor"] or None
-    found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab)}
+    common = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab)}
     if tab == HISTORY:
-        return found | history(entity, form, request.actor)
+        return common | history(entity, form, request.actor)
     if tab == RECEIVERS:
         leased = reads.MessageFilter(holds=_BY_SLUG["leased"].holds)
-        held = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=request.actor)
-        return found | {"receivers": receivers_of(entity, held.rows, request.actor)}
+        messages = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=request.actor)
+        return common | {"receivers": receivers_of(entity, messages.rows, request.actor)}
     narrowed = filter_of(request, entity.clock.now).selecting(_BY_SLUG[tab].holds)
-    return found | {
+    return common | {
         **listed(request, entity.address, Tab.ACTIVE, narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
         **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=request.actor)),
         "orders": ORDERS,

@@ -31,18 +31,18 @@ class StorageMessagePage(MessagePage):
 
     def actions(self, detail: MessageDetail, actor: Actor) -> list[Action]:
         """The actions that need no pop receipt, each with the reason if it is not allowed."""
-        row, found = detail.row, []
+        row, message_actions = detail.row, []
         no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
         if row.display_state is DisplayState.EXPIRED:
             return []
         if row.display_state is not DisplayState.VISIBLE:
-            found.append(releasing.action(row, no_right))
+            message_actions.append(releasing.action(row, no_right))
         if requeued_to(row.address.path, detail.resubmitted_from):
             leased = row.display_state in (DisplayState.LEASED, DisplayState.EXTENDED)
-            held = f"Leased by {actor_name(row.locked_by) or 'a client'}; release it first." if leased else ""
+            why_leased = f"Leased by {actor_name(row.locked_by) or 'a client'}; release it first." if leased else ""
             says = "Moves the message back to the queue it came from, as a new message that refers to this one."
-            found.append(Action("requeue", "Requeue", "back", no_right or held, says))
-        return found
+            message_actions.append(Action("requeue", "Requeue", "back", no_right or why_leased, says))
+        return message_actions
 
     def carry_out(self, request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
         """Carry out an action. None: Queue Storage has no such action."""

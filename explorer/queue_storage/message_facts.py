@@ -33,25 +33,31 @@ _HIDDEN_CODES = frozenset((Code.DELAYED, Code.RESCHEDULED, Code.LEASED, Code.EXT
 
 def state_line(detail: MessageDetail, explanation: Explanation | None, entity: EntityRow, actor: Actor) -> StateLine:
     """What the page says first."""
-    row, found = detail.row, badge(detail.row)
+    row, state_badge = detail.row, badge(detail.row)
     hidden = _HIDDEN.get(row.display_state)
     if hidden and row.visible_at:
         before, after, text = hidden
         holder = actor_name(row.locked_by, actor)
         since = row.held_since or row.enqueued_at
-        said = text.format(at=time_of_day(row.visible_at, row.read_at))
+        sentence = text.format(at=time_of_day(row.visible_at, row.read_at))
         return StateLine(
-            found, before.format(by=f" by {holder}" if holder else ""), said, row.visible_at, since, after, _HIDDEN_CODES
+            state_badge,
+            before.format(by=f" by {holder}" if holder else ""),
+            sentence,
+            row.visible_at,
+            since,
+            after,
+            _HIDDEN_CODES,
         )
     if row.display_state is DisplayState.EXPIRED:
-        return StateLine(found, "Expired, not yet removed")
+        return StateLine(state_badge, "Expired, not yet removed")
     reasons = {reason.code: reason for reason in explanation.reasons} if explanation else {}
     if explanation and not explanation.deliverable:
-        return StateLine(found, "Visible, but not returned by a get")
+        return StateLine(state_badge, "Visible, but not returned by a get")
     place = reasons.get(Code.NEXT) or reasons.get(Code.BEHIND)
     before = f"Visible: {place.text[0].lower()}{place.text[1:].rstrip('.')}" if place else "Visible"
     text = f"It expires at {time_of_day(row.expires_at, row.read_at)}." if row.expires_at else "It never expires."
-    return StateLine(found, before, text, covers=frozenset((Code.NEXT, Code.BEHIND)))
+    return StateLine(state_badge, before, text, covers=frozenset((Code.NEXT, Code.BEHIND)))
 
 
 def facts(record: MessageRecord) -> list[Fact]:
@@ -62,29 +68,29 @@ def facts(record: MessageRecord) -> list[Fact]:
 def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     row = detail.row
     updates = f"{plural(row.renewals, 'update')} since the last get" if row.renewals else ""
-    found = [Fact("Dequeue count", plural(row.delivery_count, "get"), updates)]
+    facts = [Fact("Dequeue count", plural(row.delivery_count, "get"), updates)]
     if row.visible_at:
-        found.append(Fact("Visible" if row.visible_at <= row.read_at else "Visible again", at=row.visible_at))
+        facts.append(Fact("Visible" if row.visible_at <= row.read_at else "Visible again", at=row.visible_at))
     if row.locked_by and row.display_state not in (DisplayState.DELAYED, DisplayState.RESCHEDULED):
         leased = row.visible_at is not None and row.visible_at > row.read_at
-        found.append(Fact("Leased by" if leased else "Last leased by", actor_name(row.locked_by)))
+        facts.append(Fact("Leased by" if leased else "Last leased by", actor_name(row.locked_by)))
     if row.held_since:
-        found.append(Fact("Invisible since", at=row.held_since))
-    found.append(Fact("Inserted", at=row.enqueued_at))
-    found.append(Fact("Expires", at=row.expires_at) if row.expires_at else Fact("Expires", "never"))
+        facts.append(Fact("Invisible since", at=row.held_since))
+    facts.append(Fact("Inserted", at=row.enqueued_at))
+    facts.append(Fact("Expires", at=row.expires_at) if row.expires_at else Fact("Expires", "never"))
     if row.first_received_at:
-        found.append(Fact("First get", at=row.first_received_at))
-    return [*found, Fact("Size", filesize(row.size), "of text"), *_origin(detail.resubmitted_from, record)]
+        facts.append(Fact("First get", at=row.first_received_at))
+    return [*facts, Fact("Size", filesize(row.size), "of text"), *_origin(detail.resubmitted_from, record)]
 
 
 def _gone(record: MessageRecord) -> list[Fact]:
     first, last = record.first, record.last
     if first is None or last is None:
         return []
-    found = [Fact("Inserted", at=last.enqueued_at)] if last.enqueued_at else []
+    facts = [Fact("Inserted", at=last.enqueued_at)] if last.enqueued_at else []
     if first.size:
-        found.append(Fact("Size", filesize(first.size), "of text"))
-    return [*found, Fact("Removed", at=last.at), *_origin(first.details.get("from"), record)]
+        facts.append(Fact("Size", filesize(first.size), "of text"))
+    return [*facts, Fact("Removed", at=last.at), *_origin(first.details.get("from"), record)]
 
 
 def _origin(stored: Mapping | None, record: MessageRecord) -> list[Fact]:

@@ -23,7 +23,7 @@ from .lists import LISTS
 class StorageOperations(FamilyOperations):
     """Operations on messages of storage queues."""
 
-    lists = {one.slug: Place(holds=one.holds) for one in LISTS}
+    lists = {message_list.slug: Place(holds=message_list.holds) for message_list in LISTS}
     releases = ("all", "leased", "delayed")
     hides_held = True
     largest_body = TEXT_BYTES
@@ -44,8 +44,8 @@ class StorageOperations(FamilyOperations):
 
     def release(self, batch: Batch) -> Steps:
         released = yield from queue_storage.release.steps(batch.operation.selection.address, batch.numbers, actor=batch.actor)
-        left = set(batch.numbers) - set(released)
-        return Outcome(len(released), dict.fromkeys(left, Skip(f"already visible, or {NOT_THERE}")))
+        remaining = set(batch.numbers) - set(released)
+        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"already visible, or {NOT_THERE}")))
 
     def read_record(self, record: Any) -> tuple[str, timedelta | None]:
         try:
@@ -57,9 +57,9 @@ class StorageOperations(FamilyOperations):
 
     def send_records(self, batch: Batch, messages: Sequence[tuple[str, timedelta | None]]) -> Steps:
         """All with one time-to-live are put at once."""
-        operation, found = batch.operation, []
+        operation, places = batch.operation, []
         for life, some in groupby(messages, key=itemgetter(1)):
             texts = [text for text, _ in some]
             put = yield from queue_storage.put_all.steps(operation.address, texts, time_to_live=life, actor=batch.actor)
-            found += [[(operation.entity_id, one.sequence_number)] for one in put]
-        return found
+            places += [[(operation.entity_id, message.sequence_number)] for message in put]
+        return places

@@ -38,14 +38,14 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return answer
     if not form.is_valid():
         return _show(request, entity, form, status=400)
-    given = form.cleaned_data
+    values = form.cleaned_data
     done = act(
         request, "put", entity.address,
         lambda: queue_storage.put_all(
-            entity.address, _texts(given, entity.clock.now), visibility_timeout=given["visibilitytimeout"],
-            time_to_live=given["messagettl"], actor=request.actor,
+            entity.address, _texts(values, entity.clock.now), visibility_timeout=values["visibilitytimeout"],
+            time_to_live=values["messagettl"], actor=request.actor,
         ),
-        target=presenters.copies(given["copies"]), says=put_text,
+        target=presenters.copies(values["copies"]), says=put_text,
     )  # fmt: skip
     if done.error:
         return _show(request, entity, form, done=done, status=done.status)
@@ -53,19 +53,19 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
 
 
-def _texts(given: dict, now: datetime) -> list[str]:
-    return [filler(n, now, fills=given["fill"])(given["text"]) for n in range(1, given["copies"] + 1)]
+def _texts(values: dict, now: datetime) -> list[str]:
+    return [filler(n, now, fills=values["fill"])(values["text"]) for n in range(1, values["copies"] + 1)]
 
 
 def put_text(done: list[queue_storage.PutMessage]) -> str:
     first, last = done[0], done[-1]
-    what = (
+    subject = (
         f"message {first.sequence_number}"
         if first is last
         else f"{len(done):,} messages, {first.sequence_number} to {last.sequence_number}"
     )
     delay = first.visible_at - first.inserted_at
-    return f"Put {what}{f', visible in {human(delay)}' if delay else ''}."
+    return f"Put {subject}{f', visible in {human(delay)}' if delay else ''}."
 
 
 def _next_url(address: EntityAddress, done: list[queue_storage.PutMessage]) -> str:

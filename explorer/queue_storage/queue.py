@@ -78,8 +78,8 @@ def _head(request: HttpRequest, entity: EntityRow, context: Mapping[str, Any]) -
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
     """The queue whose poison queue this is; None: none."""
-    found = lists.origin_address(entity.address, request.actor)
-    return sibling(found, request) if found else None
+    address = lists.origin_address(entity.address, request.actor)
+    return sibling(address, request) if address else None
 
 
 def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:
@@ -104,14 +104,14 @@ def tags(entity: EntityRow, poison: Sibling | None, origin: Sibling | None) -> l
     return [Tag(f"{waiting:,} in {poison.address.path}", title, url, "dead" if waiting else "forward", warns=bool(waiting))]
 
 
-def requeued(moved: dict[int, int], asked: Sequence[int]) -> str:
-    said = "No messages were requeued."
+def requeued(moved: dict[int, int], requested: Sequence[int]) -> str:
+    text = "No messages were requeued."
     if len(moved) == 1:
         [(old, new)] = moved.items()
-        said = f"Requeued message {old} as message {new} of the queue it came from."
+        text = f"Requeued message {old} as message {new} of the queue it came from."
     elif moved:
-        said = f"Requeued {len(moved):,} messages to the queue they came from."
-    return said + left([n for n in asked if n not in moved], "leased, expired, or no longer in the queue")
+        text = f"Requeued {len(moved):,} messages to the queue they came from."
+    return text + skipped_text([n for n in requested if n not in moved], "leased, expired, or no longer in the queue")
 
 
 def named(numbers: Sequence[int]) -> str:
@@ -119,5 +119,5 @@ def named(numbers: Sequence[int]) -> str:
     return f"message {numbers[0]}" if len(numbers) == 1 else f"{len(numbers):,} messages"
 
 
-def left(numbers: Sequence[int], because: str) -> str:
+def skipped_text(numbers: Sequence[int], because: str) -> str:
     return f" Skipped: {', '.join(map(str, numbers))} ({because})." if numbers else ""

@@ -27,7 +27,7 @@ _SEARCH_LIMITS: dict[str, Any] = {"max_scanned": 20_000, "max_seconds": 0.3}  # 
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class HeldReceipt:
     """A message that the user got last: the receipt is valid until another get or update (QS-051)."""
 
     row: MessageRow
@@ -66,37 +66,39 @@ def _show(
     context = {
         **about(request, entity),
         "available": figures.at_hand(entity),
-        "got": got(entity.address, request.actor),
+        "held_receipts": held_receipts(entity.address, request.actor),
         "form": form or GetForm(),
-        "given": request.POST if done.error and request.POST.get("action") in _ACTS else {},
+        "posted": request.POST if done.error and request.POST.get("action") in _ACTS else {},
         "error": done.error,
         "holder": request.actor.holder_label,
     }
-    shown = of_receiver("explorer/queue_storage/_receiver.html", entity)
-    return show(request, "queue_storage/receiver", context, fragment="queue_storage/_receiver", status=status, live=shown)
+    live_parts = of_receiver("explorer/queue_storage/_receiver.html", entity)
+    return show(request, "queue_storage/receiver", context, fragment="queue_storage/_receiver", status=status, live=live_parts)
 
 
-def got(address: EntityAddress, actor: Actor) -> list[Got]:
+def held_receipts(address: EntityAddress, actor: Actor) -> list[HeldReceipt]:
     """The actor's messages that have not expired, by number, found by the holder label: a reload shows them again."""
-    mine = reads.MessageFilter((Text("held-by", Pattern((actor.holder_label,)), exact=True),))
+    own_filter = reads.MessageFilter((Text("held-by", Pattern((actor.holder_label,)), exact=True),))
     page = reads.list_messages(
-        address, Tab.ACTIVE, filter=mine, limit=LOOKED_AT, newest_first=False, actor=actor, **_SEARCH_LIMITS
+        address, Tab.ACTIVE, filter=own_filter, limit=LOOKED_AT, newest_first=False, actor=actor, **_SEARCH_LIMITS
     )
-    return [Got(row, preview_of(address, row, actor)) for row in page.rows if row.display_state is not DisplayState.EXPIRED]
+    return [
+        HeldReceipt(row, preview_of(address, row, actor)) for row in page.rows if row.display_state is not DisplayState.EXPIRED
+    ]
 
 
-def _get(request: HttpRequest, address: EntityAddress, given: dict) -> Act:
-    count, timeout = given["numofmessages"], given["visibilitytimeout"]
+def _get(request: HttpRequest, address: EntityAddress, values: dict) -> Act:
+    count, timeout = values["numofmessages"], values["visibilitytimeout"]
     return act(
         request, "get", address, lambda: queue_storage.get(address, count, visibility_timeout=timeout, actor=request.actor),
         target=f"up to {count}, for {human(timeout)}", says=_result_text,
     )  # fmt: skip
 
 
-def _result_text(found: list[queue_storage.GotMessage]) -> str:
-    if not found:
+def _result_text(messages: list[queue_storage.GotMessage]) -> str:
+    if not messages:
         return "No messages are visible."
-    return f"Got {plural(len(found), 'message')}, each with its own pop receipt."
+    return f"Got {plural(len(messages), 'message')}, each with its own pop receipt."
 
 
 def by_receipt(request: HttpRequest, address: EntityAddress) -> Act:
@@ -107,24 +109,25 @@ def by_receipt(request: HttpRequest, address: EntityAddress) -> Act:
     form = ReceiptForm(request.POST)
     if not form.is_valid():
         return Act(error=InvalidArgument("form", form.problem()))
-    given = form.cleaned_data
-    number = number_of(given["message_id"])
+    values = form.cleaned_data
+    number = number_of(values["message_id"])
     call, says = _ACTS[action]
     return act(
-        request, action, address, lambda: call(address, given, request.actor), target=f"message {number or given['message_id']}",
+        request, action, address, lambda: call(address, values, request.actor),
+        target=f"message {number or values['message_id']}",
         says=lambda done: says(done, number),
     )  # fmt: skip
 
 
-def _update(address: EntityAddress, given: dict, actor: Actor) -> queue_storage.Updated:
+def _update(address: EntityAddress, values: dict, actor: Actor) -> queue_storage.Updated:
     return queue_storage.update(
-        address, given["message_id"], given["receipt"], visibility_timeout=given["visibilitytimeout"],
-        text=given["text"] if given["replace"] else None, actor=actor,
+        address, values["message_id"], values["receipt"], visibility_timeout=values["visibilitytimeout"],
+        text=values["text"] if values["replace"] else None, actor=actor,
     )  # fmt: skip
 
 
-def _delete(address: EntityAddress, given: dict, actor: Actor) -> None:
-    queue_storage.delete(address, given["message_id"], given["receipt"], actor=actor)
+def _delete(address: EntityAddress, values: dict, actor: Actor) -> None:
+    queue_storage.delete(address, values["message_id"], values["receipt"], actor=actor)
 
 
 _ACTS = {

@@ -45,7 +45,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RowView:
     """because: the reason why it is invisible or expired. by: the holder, if any. until: the next deadline."""
 
     because: str
@@ -56,36 +56,36 @@ class Shown:
     flags: tuple[Flag, ...]
 
 
-def why_moved(one: CameFrom) -> str:
+def why_moved(origin: CameFrom) -> str:
     """The reason why a message was moved here, in words."""
-    if one.reason == REQUEUED:
+    if origin.reason == REQUEUED:
         return "requeued by an operator"
-    if one.reason != SPENT:
-        return one.reason or "moved"
-    of = f" of {one.max_dequeue_count}" if one.max_dequeue_count else ""
-    return "dequeue count exceeded" + ("" if one.dequeue_count is None else f": {one.dequeue_count}{of}")
+    if origin.reason != SPENT:
+        return origin.reason or "moved"
+    of = f" of {origin.max_dequeue_count}" if origin.max_dequeue_count else ""
+    return "dequeue count exceeded" + ("" if origin.dequeue_count is None else f": {origin.dequeue_count}{of}")
 
 
-def shown(row: MessageRow, queue: QueueFacts) -> Shown:
+def row_view(row: MessageRow, queue: QueueFacts) -> RowView:
     """The row of a message in a queue with these options."""
     reasons: dict[StrEnum, Reason] = {reason.code: reason for reason in explain(row, queue, row.read_at)}
     flags = tuple(Flag(word, reasons[code].text) for code, word in _FLAGS.items() if code in reasons)
     display_state = row.display_state
     if display_state is DisplayState.EXPIRED:
         removed = _deadline("removed in", reasons[Code.EXPIRED].ends_at)
-        return Shown("expired", None, row.expires_at, removed, None, flags)
+        return RowView("expired", None, row.expires_at, removed, None, flags)
     if display_state is DisplayState.VISIBLE:
-        return Shown("", None, row.visible_at, _deadline("expires in", row.expires_at), None, flags)
+        return RowView("", None, row.visible_at, _deadline("expires in", row.expires_at), None, flags)
     since = row.held_since or row.enqueued_at
-    what, until = _ENDS.get(display_state, "lease ends in"), row.visible_at
+    label, until = _ENDS.get(display_state, "lease ends in"), row.visible_at
     if Code.WILL_EXPIRE_FIRST in reasons:
-        what, until = "expires in", row.expires_at
+        label, until = "expires in", row.expires_at
     progress = _progress(since, until, row.read_at)
-    return Shown(_BECAUSE[display_state], row.locked_by, since, _deadline(what, until), progress, flags)
+    return RowView(_BECAUSE[display_state], row.locked_by, since, _deadline(label, until), progress, flags)
 
 
-def _deadline(what: str, at: datetime | None) -> Deadline | None:
-    return Deadline(what, at) if at else None
+def _deadline(label: str, at: datetime | None) -> Deadline | None:
+    return Deadline(label, at) if at else None
 
 
 def _progress(since: datetime, until: datetime | None, now: datetime) -> Progress | None:

@@ -100,8 +100,8 @@ def _stored(queue: queue_storage.StorageQueue, name: str) -> Any:
 def _options_in(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The options in the columns of a revision."""
     options = from_json(columns["options"])
-    given = {name: getattr(options, name) for name in LABELS if name != "history_level"}
-    return given | {"metadata": dict(options.metadata), "history_level": HistoryLevel(columns["history_level"])}
+    values = {name: getattr(options, name) for name in LABELS if name != "history_level"}
+    return values | {"metadata": dict(options.metadata), "history_level": HistoryLevel(columns["history_level"])}
 
 
 def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:

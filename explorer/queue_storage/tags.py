@@ -21,9 +21,9 @@ register.filter("why_moved", rows.why_moved)
 
 
 @register.filter
-def of_number(found: Mapping[int, CameFrom], number: int) -> CameFrom | None:
+def of_number(origins: Mapping[int, CameFrom], number: int) -> CameFrom | None:
     """The origin of a message in a list."""
-    return found.get(number)
+    return origins.get(number)
 
 
 @register.filter
@@ -33,8 +33,8 @@ def came_from(stored: Mapping | None, account: str) -> CameFrom | None:
 
 
 @register.simple_tag
-def storage_row(row: MessageRow, facts: QueueFacts) -> rows.Shown:
-    return rows.shown(row, facts)
+def storage_row(row: MessageRow, facts: QueueFacts) -> rows.RowView:
+    return rows.row_view(row, facts)
 
 
 @register.simple_tag

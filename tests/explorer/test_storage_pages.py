@@ -161,14 +161,14 @@ LIMITED = QueueFacts(3, "q-poison")
     ],
 )  # fmt: skip
 def test_a_row_has_warnings_and_a_countdown_to_the_next_event(row, facts, flags, until):
-    shown = rows.shown(row, facts)
+    shown = rows.row_view(row, facts)
     assert tuple(flag.word for flag in shown.flags) == flags and all(flag.meaning for flag in shown.flags)
     assert (shown.until.at if shown.until else None) == until
 
 
 def test_progress_is_the_elapsed_part_of_the_visibility_timeout():
     row = a_row(hold_kind=HoldKind.PUT, visible_at=NOON + HOUR, held_since=NOON - 3 * HOUR)
-    assert rows.shown(row, QueueFacts()).progress.done == 0.75
+    assert rows.row_view(row, QueueFacts()).progress.done == 0.75
 
 
 @pytest.mark.parametrize(

@@ -17,80 +17,80 @@ from explorer.lessons.lesson import Action, Effect, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
 
-Given = Mapping[str, Any]
+Args = Mapping[str, Any]
 _NONE = UUID(int=0)
 _SETTLED = {"delete": "deleted", "release": "released"}
 
 
-def _create_queue(stage: Stage, given: Given) -> str:
-    options = {name: given[name] for name in ("max_dequeue_count", "poison_queue") if name in given}
-    queue_storage.create_queue(stage.at(given["queue"]), actor=stage.actor, **options)
-    return f"Created the queue {given['queue']}."
+def _create_queue(stage: Stage, args: Args) -> str:
+    options = {name: args[name] for name in ("max_dequeue_count", "poison_queue") if name in args}
+    queue_storage.create_queue(stage.at(args["queue"]), actor=stage.actor, **options)
+    return f"Created the queue {args['queue']}."
 
 
-def _change_queue(stage: Stage, given: Given) -> str:
+def _change_queue(stage: Stage, args: Args) -> str:
     queue_storage.update_queue(
-        stage.at(given["queue"]), max_dequeue_count=given.get("max_dequeue_count"), poison_queue=given.get("poison_queue"),
+        stage.at(args["queue"]), max_dequeue_count=args.get("max_dequeue_count"), poison_queue=args.get("poison_queue"),
         actor=stage.actor,
     )  # fmt: skip
-    return f"Changed the queue {given['queue']}."
+    return f"Changed the queue {args['queue']}."
 
 
-def _put(stage: Stage, given: Given) -> str:
-    texts = given.get("texts") or [body_of(given, "text", "hello").decode()]
-    visibility = given.get("visibility", timedelta(0))
-    life = given.get("ttl", DEFAULT_LIFE)
-    queue_storage.put_all(stage.at(given["queue"]), texts, visibility_timeout=visibility, time_to_live=life, actor=stage.actor)
+def _put(stage: Stage, args: Args) -> str:
+    texts = args.get("texts") or [body_of(args, "text", "hello").decode()]
+    visibility = args.get("visibility", timedelta(0))
+    life = args.get("ttl", DEFAULT_LIFE)
+    queue_storage.put_all(stage.at(args["queue"]), texts, visibility_timeout=visibility, time_to_live=life, actor=stage.actor)
     return f"Put {plural(len(texts), 'message')}."
 
 
-def _get(stage: Stage, given: Given) -> str:
-    then = given.get("then", "hold")
+def _get(stage: Stage, args: Args) -> str:
+    then = args.get("then", "hold")
     if then not in ("hold", *_SETTLED):
         raise InvalidArgument("then", f"{then!r} must be one of hold, {', '.join(_SETTLED)}")
-    how = {"visibility_timeout": given["visibility"]} if "visibility" in given else {}
-    found = queue_storage.get(stage.at(given["queue"]), given.get("count", 1), actor=stage.actor, **how)
-    for message in found:
-        stage.memory[_key(given["queue"], message.sequence_number, stage)] = [str(message.message_id), str(message.pop_receipt)]
+    how = {"visibility_timeout": args["visibility"]} if "visibility" in args else {}
+    messages = queue_storage.get(stage.at(args["queue"]), args.get("count", 1), actor=stage.actor, **how)
+    for message in messages:
+        stage.memory[_key(args["queue"], message.sequence_number, stage)] = [str(message.message_id), str(message.pop_receipt)]
         if then != "hold":
-            _THEN[then](stage, {"queue": given["queue"], "number": message.sequence_number, "visibility": timedelta(0)})
-    if found and then != "hold":
-        return f"Got and {_SETTLED[then]} {plural(len(found), 'message')}."
-    return f"Got {plural(len(found), 'message')}." if found else "No messages are visible."
+            _THEN[then](stage, {"queue": args["queue"], "number": message.sequence_number, "visibility": timedelta(0)})
+    if messages and then != "hold":
+        return f"Got and {_SETTLED[then]} {plural(len(messages), 'message')}."
+    return f"Got {plural(len(messages), 'message')}." if messages else "No messages are visible."
 
 
-def _with_receipt(run: Callable[[Stage, Given, str, str], str]) -> Callable[[Stage, Given], str]:
+def _with_receipt(run: Callable[[Stage, Args, str, str], str]) -> Callable[[Stage, Args], str]:
     """An action with the message's id, and the actor's pop receipt: the current one, else the one that it was given last."""
 
-    def found(stage: Stage, given: Given) -> str:
-        known = stage.memory.get(_key(given["queue"], given["number"], stage))
-        detail = reads.message(stage.at(given["queue"]), given["number"], actor=stage.person)
+    def run_with_receipt(stage: Stage, args: Args) -> str:
+        known = stage.memory.get(_key(args["queue"], args["number"], stage))
+        detail = reads.message(stage.at(args["queue"]), args["number"], actor=stage.person)
         row = detail.row if detail else None
         if row and row.locked_by == stage.actor.holder_label:
             known = [str(row.message_id), str(row.lock_token)]
         message_id, receipt = known or [str(row.message_id) if row else str(_NONE), str(_NONE)]
-        return run(stage, given, message_id, receipt)
+        return run(stage, args, message_id, receipt)
 
-    return found
+    return run_with_receipt
 
 
-def _update(stage: Stage, given: Given, message_id: str, receipt: str) -> str:
+def _update(stage: Stage, args: Args, message_id: str, receipt: str) -> str:
     done = queue_storage.update(
-        stage.at(given["queue"]), message_id, receipt, visibility_timeout=given["visibility"], text=given.get("text"),
+        stage.at(args["queue"]), message_id, receipt, visibility_timeout=args["visibility"], text=args.get("text"),
         actor=stage.actor,
     )  # fmt: skip
-    stage.memory[_key(given["queue"], given["number"], stage)] = [message_id, str(done.pop_receipt)]
-    return f"Updated message {given['number']}."
+    stage.memory[_key(args["queue"], args["number"], stage)] = [message_id, str(done.pop_receipt)]
+    return f"Updated message {args['number']}."
 
 
-def _delete(stage: Stage, given: Given, message_id: str, receipt: str) -> str:
-    queue_storage.delete(stage.at(given["queue"]), message_id, receipt, actor=stage.actor)
-    return f"Deleted message {given['number']}."
+def _delete(stage: Stage, args: Args, message_id: str, receipt: str) -> str:
+    queue_storage.delete(stage.at(args["queue"]), message_id, receipt, actor=stage.actor)
+    return f"Deleted message {args['number']}."
 
 
-def _requeue(stage: Stage, given: Given) -> str:
-    queue_storage.requeue_poison(stage.at(given["queue"]), [given["number"]], actor=stage.actor)
-    return f"Moved message {given['number']} back."
+def _requeue(stage: Stage, args: Args) -> str:
+    queue_storage.requeue_poison(stage.at(args["queue"]), [args["number"]], actor=stage.actor)
+    return f"Moved message {args['number']} back."
 
 
 def _key(queue: str, number: int, stage: Stage) -> str:
@@ -120,8 +120,8 @@ FAULTS = {
 def configuration(namespace: str, actor: Actor) -> list[dict[str, Any]]:
     """The actions that create the queues of an account as they are now."""
     return [
-        {"action": "create_queue", "queue": one.name} | _options(one.max_dequeue_count, one.poison_queue)
-        for one in queue_storage.list_queues(namespace, actor=actor)
+        {"action": "create_queue", "queue": queue.name} | _options(queue.max_dequeue_count, queue.poison_queue)
+        for queue in queue_storage.list_queues(namespace, actor=actor)
     ]
 
 
@@ -133,8 +133,8 @@ def change(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, Any] | No
 
 
 def _options(max_dequeue_count: int | None, poison_queue: str | None) -> dict[str, Any]:
-    found = {"max_dequeue_count": max_dequeue_count, "poison_queue": poison_queue}
-    return {name: value for name, value in found.items() if value is not None}
+    options = {"max_dequeue_count": max_dequeue_count, "poison_queue": poison_queue}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def derive(event: Event, person: Actor, memory: dict[str, Any]) -> list[dict[str, Any]] | None:
