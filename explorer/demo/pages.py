@@ -101,7 +101,7 @@ def faults_on_demand(request: HttpRequest) -> HttpResponse:
         (part.NAMESPACE, "programs", [_program(name, does, running) for name, does in sorted(part.DOES.items())])
         for part in sorted(existing(), key=lambda part: part.NAMESPACE)
     ]
-    tasks = [_target(one.name, one.name, [FaultKind.STOPPED], running) for one in background_tasks.listed({}, timezone.now())]
+    tasks = [_target(one.name, one.name, [FaultKind.STOPPED], running) for one in background_tasks.sweeps({}, timezone.now())]
     context = {
         "section": "now",
         "now": timezone.now(),

@@ -28,10 +28,10 @@ class Action:
     is_danger: bool = False
 
 
-def selected_numbers(given: Sequence[str]) -> list[int]:
+def selected_numbers(texts: Sequence[str]) -> list[int]:
     """The sequence numbers selected in a list. Raises InvalidArgument if there are none, too many or invalid ones."""
-    if not given:
+    if not texts:
         raise InvalidArgument("selection", "is empty; select messages first")
-    if len(given) > MAX_SELECTED or not all(n.isascii() and n.isdigit() and len(n) <= 18 for n in given):
+    if len(texts) > MAX_SELECTED or not all(n.isascii() and n.isdigit() and len(n) <= 18 for n in texts):
         raise InvalidArgument("selection", f"must be at most {MAX_SELECTED} sequence numbers")
-    return sorted({int(n) for n in given})
+    return sorted({int(n) for n in texts})

@@ -43,10 +43,10 @@ class Sweep:
 
 def tasks() -> list[Task]:
     """All background tasks with their lateness, for the rules of what needs a person."""
-    return [Task(one.name, one.lateness) for one in listed(reads.last_sweep_runs(), timezone.now())]
+    return [Task(task.name, task.lateness) for task in sweeps(reads.last_sweep_runs(), timezone.now())]
 
 
-def listed(runs: Mapping[str, SweepRun], now: datetime) -> list[Sweep]:
+def sweeps(runs: Mapping[str, SweepRun], now: datetime) -> list[Sweep]:
     """All background tasks by name."""
     known = PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
     return [sweep(task, runs.get(_run_name(task)), now) for task in known]
@@ -107,8 +107,8 @@ def _did(name: str, value: object) -> str:
         value = ", ".join(map(str, value))
     if not isinstance(value, int):
         return f"{name.replace('_', ' ')}: {value}"
-    one, several = _RESULTS.get(name, ("", ""))
-    return f"{value:,} {one if value == 1 else several}" if one else f"{name.replace('_', ' ')}: {value:,}"
+    singular, several = _RESULTS.get(name, ("", ""))
+    return f"{value:,} {singular if value == 1 else several}" if singular else f"{name.replace('_', ' ')}: {value:,}"
 
 
 def _run_name(task: PeriodicTask) -> str:

@@ -18,7 +18,7 @@ from .shell import page
 
 def by_family(name: str) -> View:
     """A view that calls the one that the namespace's family registered under a name. Raises NotAllowed if it has none."""
-    views = {one.family: one.views[name] for one in installed() if name in one.views}
+    views = {family_pages.family: family_pages.views[name] for family_pages in installed() if name in family_pages.views}
 
     @page
     @require_http_methods(["GET", "POST"])
@@ -27,7 +27,7 @@ def by_family(name: str) -> View:
         _require(family, views, namespace)
         return views[family](request, namespace=namespace, **parts)
 
-    return live(dispatched) if any(getattr(one, "is_live", False) for one in views.values()) else dispatched
+    return live(dispatched) if any(getattr(view, "is_live", False) for view in views.values()) else dispatched
 
 
 def only_of(family: Family, view: View) -> View:
@@ -44,5 +44,5 @@ def only_of(family: Family, view: View) -> View:
 
 def _require(family: Family, supported: Container[Family], namespace: str) -> None:
     if family not in supported:
-        wanted = pages_of(family)
-        raise NotAllowed(f"'{namespace}' is a {wanted.container_noun}; {wanted.title} has no such page.")
+        family_pages = pages_of(family)
+        raise NotAllowed(f"'{namespace}' is a {family_pages.container_noun}; {family_pages.title} has no such page.")

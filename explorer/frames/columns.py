@@ -45,7 +45,7 @@ class Columns:
     chosen: Sequence[Column]
     offered: Sequence[Column]
     values: Mapping[int, Sequence[Any]]
-    kept: Sequence[tuple[str, str]]
+    other_parameters: Sequence[tuple[str, str]]
 
 
 def columns_of(request: HttpRequest, address: EntityAddress, rows: Sequence[MessageRow]) -> Columns:
@@ -53,12 +53,16 @@ def columns_of(request: HttpRequest, address: EntityAddress, rows: Sequence[Mess
     family = rows[0].family if rows else None
     keys = chosen_keys(request.GET)
     numbers = [row.sequence_number for row in rows]
-    found = reads.message_properties(address, numbers, actor=request.actor) if numbers else {}
-    names = {key for one in found.values() for key in _keys(one)}
+    properties = reads.message_properties(address, numbers, actor=request.actor) if numbers else {}
+    names = {key for message_properties in properties.values() for key in _keys(message_properties)}
     offered = [*keys, *sorted(names - set(keys), key=str.lower)][:MOST_OFFERED]
-    texts = {number: [_value(one, key) for key in keys] for number, one in found.items()} if keys else {}
-    kept = [(name, value) for name, values in request.GET.lists() if name not in _NOT_KEPT for value in values]
-    return Columns([_column(key, family) for key in keys], [_column(key, family) for key in offered], texts, kept)
+    texts = (
+        {number: [_value(message_properties, key) for key in keys] for number, message_properties in properties.items()}
+        if keys
+        else {}
+    )
+    other_parameters = [(name, value) for name, values in request.GET.lists() if name not in _NOT_KEPT for value in values]
+    return Columns([_column(key, family) for key in keys], [_column(key, family) for key in offered], texts, other_parameters)
 
 
 def chosen_keys(query: QueryDict) -> list[str]:
@@ -75,7 +79,7 @@ def remembering(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
     """The view of an entity's page with the columns that this person chose there last. They are put into the address, so that
     links and the live feed have them."""
 
-    def shown(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    def with_columns(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         if isinstance(request, LiveRequest) or wants_fragment(request) or request.method != "GET":
             return view(request, namespace=namespace, path=path)
         if REMEMBER in request.GET:
@@ -88,8 +92,8 @@ def remembering(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
                 return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
         return view(request, namespace=namespace, path=path)
 
-    shown.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
-    return shown
+    with_columns.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
+    return with_columns
 
 
 def _remember(request: HttpRequest) -> HttpResponse:
@@ -112,8 +116,8 @@ def _remember(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _keys(found: MessageProperties) -> list[str]:
-    return [*found.broker, *(f"{APPLICATION}{name}" for name in found.application)]
+def _keys(properties: MessageProperties) -> list[str]:
+    return [*properties.broker, *(f"{APPLICATION}{name}" for name in properties.application)]
 
 
 def _column(key: str, family: Family | None) -> Column:
@@ -122,8 +126,8 @@ def _column(key: str, family: Family | None) -> Column:
     return Column(key, pages_of(family).message.property_name(key))
 
 
-def _value(found: MessageProperties, key: str) -> Any:
+def _value(properties: MessageProperties, key: str) -> Any:
     if not key.startswith(APPLICATION):
-        return found.broker.get(key, "")
-    kind, text = found.application.get(key.removeprefix(APPLICATION), ("", ""))
+        return properties.broker.get(key, "")
+    kind, text = properties.application.get(key.removeprefix(APPLICATION), ("", ""))
     return typed_text(kind, text)[0] if isinstance(text, str) else text

@@ -34,10 +34,10 @@ def original_of(request: HttpRequest, address: EntityAddress) -> Original | None
 
     None: the query names none, or nothing is known of it, which a notice says.
     """
-    given = request.GET.get("like", "")
-    if not given:
+    text = request.GET.get("like", "")
+    if not text:
         return None
-    number = int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
     if number is not None and (detail := reads.message(address, number, actor=request.actor)) is not None:
         row = detail.row
         return Original(
@@ -46,10 +46,10 @@ def original_of(request: HttpRequest, address: EntityAddress) -> Original | None
         )  # fmt: skip
     first = _first_event(request, address, number)
     if first is None:
-        messages.warning(request, f"The form is empty: nothing is known of message {given[:20]} of {address}.")
+        messages.warning(request, f"The form is empty: nothing is known of message {text[:20]} of {address}.")
         return None
-    said = f"Message {number} is gone, and its body with it. The form has its properties, from its history; add a body."
-    messages.warning(request, said)
+    notice = f"Message {number} is gone, and its body with it. The form has its properties, from its history; add a body."
+    messages.warning(request, notice)
     return Original(
         first.sequence_number, first.message_id, first.session_id, first.time_to_live, first.properties,
         first.application_properties, None,
@@ -62,7 +62,7 @@ def _first_event(request: HttpRequest, address: EntityAddress, number: int | Non
         return None
     entity_id = reads.entity(address, actor=request.actor).id
     events = reads.timeline(entity_id, number, actor=request.actor)
-    return next((one for one in events if (one.entity_id, one.sequence_number) == (entity_id, number)), None)
+    return next((event for event in events if (event.entity_id, event.sequence_number) == (entity_id, number)), None)
 
 
 def text_to_copy(request: HttpRequest, address: EntityAddress, original: Original) -> str:

@@ -42,7 +42,7 @@ class EventTexts:
     sentences: Mapping[EventKind, str]
     gaps: Mapping[EventKind, str]
     renewed: tuple[str, str] = ("Lock renewed", "Lock renewed {} times")
-    held: str = "locked for {}"
+    locked: str = "locked for {}"
     unnoticed: str = "lock expired {} before the broker processed it"
     count: str = "failed deliveries"
     moved_by_operator: str | None = None
@@ -141,14 +141,14 @@ class NamespacePages(ABC):
     """How namespaces of the family are created and deleted on the shared pages."""
 
     @abstractmethod
-    def create(self, given: Mapping[str, Any], actor: Actor) -> Any:
+    def create(self, values: Mapping[str, Any], actor: Actor) -> Any:
         """Create a namespace from a cleaned form, and return it."""
 
     @abstractmethod
-    def delete(self, here: Namespace, actor: Actor) -> str:
+    def delete(self, namespace: Namespace, actor: Actor) -> str:
         """Delete a namespace. Returns what was deleted, as a sentence."""
 
-    def contents(self, here: Namespace, actor: Actor) -> Any:
+    def contents(self, namespace: Namespace, actor: Actor) -> Any:
         """What would be deleted with the namespace; None: it must be empty."""
         return None
 
@@ -170,7 +170,7 @@ class CommonCounts(ABC):
     """Counts for a table with entities of several families; None: the family has no such messages."""
 
     @abstractmethod
-    def held(self, entity: Counted) -> int:
+    def locked(self, entity: Counted) -> int:
         """Locked, leased or unacknowledged messages."""
 
     def waiting(self, entity: Counted) -> int | None:

@@ -56,7 +56,7 @@ SEVERAL = (
     ),
     Figure(
         "held", "Locked", "Locked, leased or unacked",
-        if_it_holds(lambda e: _counts(e).held(e)),
+        if_it_holds(lambda e: _counts(e).locked(e)),
         "num narrow-hide",
         word="locked",
     ),
@@ -69,13 +69,13 @@ SEVERAL = (
 
 def by_name() -> dict[str, Figure]:
     """All columns of counts, by name."""
-    of_families = (figure for one in installed() for figure in one.figures)
+    of_families = (figure for family_pages in installed() for figure in family_pages.figures)
     return {figure.name: figure for figure in (*of_families, *SEVERAL)}
 
 
-def for_families(found: Iterable[Family]) -> tuple[Figure, ...]:
+def for_families(families: Iterable[Family]) -> tuple[Figure, ...]:
     """The columns of a table with entities of these families; without any, those of the first installed family."""
-    [first, *others] = set(found) or {installed()[0].family}
+    [first, *others] = set(families) or {installed()[0].family}
     return SEVERAL if others else pages_of(first).figures
 
 

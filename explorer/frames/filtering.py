@@ -98,10 +98,10 @@ def _read(text: str, at: datetime, actor: Actor) -> tuple[Sequence[Any], Problem
 def in_query(query: QueryDict, row: MessageRow | None, holds: tuple[int, ...] | None = None) -> MessageFilter | None:
     """The filter in the query of a list, for a page about one of its messages; None: it cannot be read."""
     try:
-        found = reads.parse_filter(_text(query), now=row.read_at if row else now())
+        message_filter = reads.parse_filter(_text(query), now=row.read_at if row else now())
     except FilterError:
         return None
-    return replace(found, holds=holds)
+    return replace(message_filter, holds=holds)
 
 
 def _text(query: QueryDict) -> str:
@@ -129,27 +129,27 @@ def _with(query: QueryDict, text: str) -> str:
     return f"?{changed.urlencode()}"
 
 
-def listed(
-    request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, *, newest_first: bool, cursor: str | None
+def list_context(
+    request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, *, newest_first: bool, cursor: str | None
 ) -> dict[str, Any]:
     """The context of a list: its page of messages, its filter, and how many match."""
     context = {
-        "filter": found,
+        "filter": filter_field,
         "suggest_url": suggest_url(address, str(tab)),
-        "saved_url": saved_url(found.text, address, request.GET.get("tab", "")),
+        "saved_url": saved_url(filter_field.text, address, request.GET.get("tab", "")),
     }
-    if found.problem:
+    if filter_field.problem:
         return {**context, "page": NOTHING, "filtered": True, "columns": columns_of(request, address, ())}
     page = reads.list_messages(
-        address, tab, filter=found.filter, cursor=cursor, newest_first=newest_first, actor=request.actor
+        address, tab, filter=filter_field.filter, cursor=cursor, newest_first=newest_first, actor=request.actor
     )  # fmt: skip
-    counted = _count(request, address, tab, found, page) if found else None
+    counted = _count(request, address, tab, filter_field, page) if filter_field else None
     columns = columns_of(request, address, page.rows)
-    oldest = None if found else _oldest(request, address, tab, found, page)
-    return {**context, "page": page, "filtered": bool(found), "matching": counted, "columns": columns, "oldest": oldest}
+    oldest = None if filter_field else _oldest(request, address, tab, filter_field, page)
+    return {**context, "page": page, "filtered": bool(filter_field), "matching": counted, "columns": columns, "oldest": oldest}
 
 
-def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, page: Page) -> MessageRow | None:
+def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, page: Page) -> MessageRow | None:
     """The message of a list that has waited longest. None: it is empty, or it is one of those that a busy queue changes all the
     time, whose oldest message the head of the page shows."""
     if page.next_cursor is None and page.previous_cursor is None:
@@ -157,7 +157,7 @@ def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, found: Filte
     if tab in (Tab.ALL, Tab.ACTIVE, Tab.UNLOCKED):
         return None
     first = reads.list_messages(
-        address, tab, filter=found.filter, newest_first=False, by_number=True, limit=1, max_scanned=_OLDEST_AMONG,
+        address, tab, filter=filter_field.filter, newest_first=False, by_number=True, limit=1, max_scanned=_OLDEST_AMONG,
         actor=request.actor,
     )  # fmt: skip
     return first.rows[0] if first.rows else None
@@ -165,20 +165,22 @@ def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, found: Filte
 
 def status_of(context: Mapping[str, Any]) -> int:
     """The status of a page with a list: that of the problem if its filter cannot be used."""
-    found = context.get("filter")
-    return found.problem.status if found and found.problem else 200
+    filter_field = context.get("filter")
+    return filter_field.problem.status if filter_field and filter_field.problem else 200
 
 
-def _count(request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, page: Page) -> Matching:
+def _count(request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, page: Page) -> Matching:
     """How many match, and of how many in the list: less is examined if the filter has numbers, more if the list is a part of a
     larger one by what holds its messages."""
     how: dict[str, Any] = {"max_seconds": COUNT_SECONDS, "actor": request.actor}
     if page.next_cursor is None and page.previous_cursor is None:
         matching = Matching(len(page.rows), page.scanned, False)
     else:
-        matching = reads.count_messages(address, tab, filter=found.filter, **how)
-    has_numbers = any(isinstance(one, NumberRange) and one.field == "number" for one in found.filter.conditions)
-    if matching.capped or not (has_numbers or found.filter.holds):
+        matching = reads.count_messages(address, tab, filter=filter_field.filter, **how)
+    has_numbers = any(
+        isinstance(condition, NumberRange) and condition.field == "number" for condition in filter_field.filter.conditions
+    )
+    if matching.capped or not (has_numbers or filter_field.filter.holds):
         return matching
-    whole = reads.count_messages(address, tab, filter=MessageFilter(holds=found.filter.holds), **how)
+    whole = reads.count_messages(address, tab, filter=MessageFilter(holds=filter_field.filter.holds), **how)
     return matching if whole.capped else replace(matching, scanned=max(whole.count, matching.count))

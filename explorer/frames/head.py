@@ -153,8 +153,8 @@ def pauses(status: EntityStatus, *, sends: bool = True, receives: bool = True) -
     return buttons
 
 
-def _pause(what: str, runs: bool, status: EntityStatus) -> Pause:
-    return Pause(f"{'Pause' if runs else 'Resume'} {what}", "pause" if runs else "play", status)
+def _pause(activity: str, runs: bool, status: EntityStatus) -> Pause:
+    return Pause(f"{'Pause' if runs else 'Resume'} {activity}", "pause" if runs else "play", status)
 
 
 def pause_parts(entity: EntityRow, may: May, **kinds: bool) -> dict:

@@ -47,5 +47,5 @@ def neighbour(side: str, number: int, *, newest_first: bool, read: ReadsList, du
     if not page.rows:
         return None
     row = page.rows[0]
-    here, found = (due, number), (row.scheduled_enqueue_at if due else None, row.sequence_number)
-    return row.sequence_number if (found < here if below else found > here) else None
+    current, candidate = (due, number), (row.scheduled_enqueue_at if due else None, row.sequence_number)
+    return row.sequence_number if (candidate < current if below else candidate > current) else None

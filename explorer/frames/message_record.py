@@ -36,8 +36,8 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
     actor = request.actor
     detail = reads.message(entity.address, number, actor=actor) if isinstance(entity, EntityRow) else None
     events = reads.timeline(entity.id, number, actor=actor)
-    here = [event for event in events if (event.entity_id, event.sequence_number) == (entity.id, number)]
-    own = [event for event in here if event.kind != EventKind.SETTLE_REFUSED]  # those that changed it
+    in_entity = [event for event in events if (event.entity_id, event.sequence_number) == (entity.id, number)]
+    own = [event for event in in_entity if event.kind != EventKind.SETTLE_REFUSED]  # those that changed it
     if detail is None and not own:
         raise MessageGone(entity.address, number)
     record = MessageRecord(entity.address, number, detail, own)
@@ -47,7 +47,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         of_family.state_line(detail, explanation, entity, actor) if detail and isinstance(entity, EntityRow)
         else gone_line(own[-1], entity, of_family, actor)
     )  # fmt: skip
-    sent = detail.application_properties if detail else own[0].application_properties
+    application_properties = detail.application_properties if detail else own[0].application_properties
     stored = stored_properties(record)
     message_id = record.row.message_id if record.row else own[0].message_id
     facts = [*of_family.facts(record), *properties(stored, of_family)]
@@ -66,13 +66,13 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "reasons": [reason for reason in explanation.reasons if reason.code not in line.covers] if explanation else [],
         "explanation": explanation,
         "entries": timeline.entries(events, entity.id, number, entity.family),
-        "late": late_settlement(here, actor),
+        "late": late_settlement(in_entity, actor),
         "now": timeline.present(own, record.row, entity.family) if record.row else [],
         "facts": facts,
         "properties": [*_identity(number, message_id), *facts],
-        "application_properties": [(name, kind, *_shown(kind, text)) for name, (kind, text) in sent.items()],
-        "stored_headers": sent,
-        "anchors": of_family.anchors(sent),
+        "application_properties": [(name, kind, *_shown(kind, text)) for name, (kind, text) in application_properties.items()],
+        "stored_headers": application_properties,
+        "anchors": of_family.anchors(application_properties),
         "related": [
             *related.lineage(events, entity.id, number),
             *related.by_properties(stored, message_id, entity.address, _exists(request), _session_id(record)),
@@ -86,8 +86,8 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
 
 def _entity(request: HttpRequest, address: EntityAddress) -> tuple[EntityRow | DeletedEntity, DeletedEntity | None]:
     """The entity, or the deleted one whose message it is. The query's `of` is the id of the entity that is meant."""
-    wanted = request.GET.get("of", "")
-    entity_id = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) < 19 else None
+    text = request.GET.get("of", "")
+    entity_id = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
     try:
         entity = reads.entity(address, actor=request.actor)
         if entity_id in (None, entity.id):
@@ -112,10 +112,10 @@ def late_settlement(events: Sequence[Event], actor: Any) -> str:
     refused = next((event for event in reversed(events) if event.kind == EventKind.SETTLE_REFUSED), None)
     if refused is None:
         return ""
-    found = timeline.autopsy(refused, events)
+    autopsy = timeline.autopsy(refused, events)
     who = actor_name(refused.actor, actor) or "a receiver"
-    history = f" The lock was {found.history}." if found.history else ""
-    return f"{found.title}, {who} at {refused.at:%H:%M:%S} UTC.{history}"
+    history = f" The lock was {autopsy.history}." if autopsy.history else ""
+    return f"{autopsy.title}, {who} at {refused.at:%H:%M:%S} UTC.{history}"
 
 
 def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: MessagePage, actor: Any) -> StateLine:
@@ -123,20 +123,20 @@ def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: Message
     words = timeline.words(last.kind, entity.family, last.reason)
     who = actor_name(last.actor, actor)
     by = f" by {who}" if who else ""
-    said = Badge(words.word, "gone", words.icon)
+    badge = Badge(words.word, "gone", words.icon)
     if last.kind == EventKind.PUBLISHED:
         return StateLine(
-            said, f"Published{by}", "Topics do not store messages: each matching subscription has a copy of its own."
+            badge, f"Published{by}", "Topics do not store messages: each matching subscription has a copy of its own."
         )
     if isinstance(entity, DeletedEntity):
         ended, name = gone_before(last), actor_name(entity.deleted_by, actor)
         deleter = f" by {name}" if name else ""
         title = f"{words.word.capitalize()}{by}" if ended else f"Deleted with its {entity.kind}{deleter}"
-        return StateLine(said, title, f"The {entity.kind} was deleted. This is the record of the message.")
+        return StateLine(badge, title, f"The {entity.kind} was deleted. This is the record of the message.")
     if not last.kind.is_terminal:
-        return StateLine(said, "No longer here", f"The last known event is: {words.word}{by}.")
+        return StateLine(badge, "No longer here", f"The last known event is: {words.word}{by}.")
     text = f"It is no longer in the {entity.kind}. This is its record, kept as long as its events are."
-    return StateLine(said, f"{words.word.capitalize()}{by}", text)
+    return StateLine(badge, f"{words.word.capitalize()}{by}", text)
 
 
 def stored_properties(record: MessageRecord) -> Mapping[str, Any]:
@@ -149,9 +149,9 @@ def stored_properties(record: MessageRecord) -> Mapping[str, Any]:
 def properties(stored: Mapping[str, Any], of_family: MessagePage) -> list[Fact]:
     """Properties by the family's names."""
     names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
-    given = [(name, stored[name]) for name in names if stored.get(name) not in (None, "")]
+    pairs = [(name, stored[name]) for name in names if stored.get(name) not in (None, "")]
     name_of, text_of = of_family.property_name, of_family.property_text
-    return [Fact(name_of(name), *text_of(name, _listed(value)), is_code=True) for name, value in given]
+    return [Fact(name_of(name), *text_of(name, _listed(value)), is_code=True) for name, value in pairs]
 
 
 def _identity(number: int, message_id: str | None) -> list[Fact]:
@@ -188,11 +188,11 @@ def _body(request: HttpRequest, address: EntityAddress, number: int, detail: Mes
     mode = request.GET.get("body", "")
     if detail.body_size > display.SHOWN_AT_ONCE and mode not in ("show", "raw", "hex"):
         return {"body": None, "body_is_large": True}
-    found = reads.body(address, number, length=display.SHOWN_ON_DEMAND, actor=request.actor)
-    if found is None:
+    body = reads.body(address, number, length=display.SHOWN_ON_DEMAND, actor=request.actor)
+    if body is None:
         return {"body": None}
     read_sections = pages_of(detail.row.family).message.read_sections
-    return {"body": display.view(found, mode if mode in display.MODES else "", read_sections), "body_modes": display.MODES}
+    return {"body": display.view(body, mode if mode in display.MODES else "", read_sections), "body_modes": display.MODES}
 
 
 def neighbours(request: HttpRequest, context: Mapping[str, Any]) -> dict[str, int | None]:

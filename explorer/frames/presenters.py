@@ -92,8 +92,8 @@ def age(delta: timedelta) -> str:
 
 def age_in_words(delta: timedelta) -> str:
     """An age in a sentence: "12 s ago", or "now"."""
-    shown = age(delta)
-    return shown if shown == "now" else f"{shown} ago"
+    text = age(delta)
+    return text if text == "now" else f"{text} ago"
 
 
 def clock_text(delta: timedelta) -> str:
@@ -135,9 +135,9 @@ def per_minute(per_second: float) -> str:
     return f"{each:,.0f}" if each >= 1 or not each else "<1"
 
 
-def plural(count: int, one: str, several: str = "") -> str:
+def plural(count: int, singular: str, several: str = "") -> str:
     """A count with its noun: "1 message", "2,000 messages". several: an irregular plural."""
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else several or f'{singular}s'}"
 
 
 def copies(count: int) -> str:
@@ -286,6 +286,6 @@ def property_name(name: str) -> str:
 
 def release_title(lock: Lock) -> str:
     """What is released, and from whom: the list behind the question may change meanwhile."""
-    what = f"session {lock.session_id or '(empty)'}" if lock.is_session else f"message {lock.number}"
+    subject = f"session {lock.session_id or '(empty)'}" if lock.is_session else f"message {lock.number}"
     place = f"{lock.address.namespace}/{shown_path(lock.address)}"
-    return f"Release {what} of {place}, held by {actor_name(lock.holder) or 'an unknown receiver'}"
+    return f"Release {subject} of {place}, held by {actor_name(lock.holder) or 'an unknown receiver'}"

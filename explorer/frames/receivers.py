@@ -44,19 +44,19 @@ class Receivers:
     knows: bool
 
 
-def receivers_of(entity: EntityRow, held: Iterable[MessageRow], actor: Actor) -> Receivers:
-    """held: the messages that are locked now."""
+def receivers_of(entity: EntityRow, locked: Iterable[MessageRow], actor: Actor) -> Receivers:
+    """locked: the messages that are locked now."""
     kinds = (*TAKEN, *DONE, *FAILED)
     events = reads.events(EventFilter(entity_id=entity.id, kinds=kinds), limit=NEWEST, actor=actor).rows
     since = min((event.at for event in events), default=None)
-    return Receivers(tuple(summarised(held, events)), since, entity.history_level is HistoryLevel.FULL)
+    return Receivers(tuple(summarised(locked, events)), since, entity.history_level is HistoryLevel.FULL)
 
 
-def summarised(held: Iterable[MessageRow], events: Sequence[Event]) -> list[Receiver]:
+def summarised(locked: Iterable[MessageRow], events: Sequence[Event]) -> list[Receiver]:
     """One line for each name, the latest first. A settlement counts for whoever received the message: a connection may settle
     under another name than its consumers have. If the receive is older than these events, it counts for the consumer of the
     settlements beside it, if there is one."""
-    locks: Counter[str] = Counter(actor_name(row.locked_by) for row in held if row.locked_by)
+    locks: Counter[str] = Counter(actor_name(row.locked_by) for row in locked if row.locked_by)
     by_name: dict[str, list[Event]] = {name: [] for name in locks}
     holders: dict[int, str] = {}
     consumers: dict[str, str] = {}  # by who settles
@@ -74,8 +74,11 @@ def summarised(held: Iterable[MessageRow], events: Sequence[Event]) -> list[Rece
         actor = actor_name(event.actor)
         if name := received_by.get(event.event_id) or consumers.get(actor) or actor:
             by_name.setdefault(name, []).append(event)
-    found = [_receiver(name, own, locks[name]) for name, own in by_name.items()]
-    return sorted(found, key=lambda one: (one.last_at is None, one.last_at and -one.last_at.timestamp(), one.name))
+    receivers = [_receiver(name, own, locks[name]) for name, own in by_name.items()]
+    return sorted(
+        receivers,
+        key=lambda receiver: (receiver.last_at is None, receiver.last_at and -receiver.last_at.timestamp(), receiver.name),
+    )
 
 
 def _receiver(name: str, events: Sequence[Event], holds: int) -> Receiver:

@@ -33,17 +33,17 @@ class Related:
 
 def lineage(events: Sequence[Event], entity_id: int, number: int) -> list[Related]:
     """What the message was made from, and what it became, nearest first."""
-    found: list[Related] = []
+    related: list[Related] = []
     for event in events:
-        here = (event.entity_id, event.sequence_number) == (entity_id, number)
+        is_own = (event.entity_id, event.sequence_number) == (entity_id, number)
         for other in event.others:
             is_this = (other.entity_id, other.sequence_number) == (entity_id, number)
-            if here and not is_this:
-                found.append(_linked(_word(event), other.address, other.sequence_number, entity_id == other.entity_id))
-            elif is_this and not here:
+            if is_own and not is_this:
+                related.append(_linked(_word(event), other.address, other.sequence_number, entity_id == other.entity_id))
+            elif is_this and not is_own:
                 word = _BECAME_OF.get(event.kind, "Made from")
-                found.append(_linked(word, event.address, event.sequence_number, entity_id == event.entity_id))
-    return list(dict.fromkeys(found))
+                related.append(_linked(word, event.address, event.sequence_number, entity_id == event.entity_id))
+    return list(dict.fromkeys(related))
 
 
 _BECAME_OF = {
@@ -86,19 +86,19 @@ def by_properties(
 
     properties: as stored. entity_exists: whether there is an entity with this address.
     """
-    found: list[Related] = []
+    related: list[Related] = []
     if session_id:
-        found.append(Related("Same session", session_id, search_url("session", session_id)))
+        related.append(Related("Same session", session_id, search_url("session", session_id)))
     if correlation := properties.get("correlation_id"):
-        found.append(Related("Same correlation ID", str(correlation), search_url("correlation", correlation)))
-        found.append(Related("In answer to", f"message ID {correlation}", search_url("id", correlation)))
+        related.append(Related("Same correlation ID", str(correlation), search_url("correlation", correlation)))
+        related.append(Related("In answer to", f"message ID {correlation}", search_url("id", correlation)))
     if message_id:
-        found.append(Related("Answers", f"correlation ID {message_id}", search_url("correlation", message_id)))
+        related.append(Related("Answers", f"correlation ID {message_id}", search_url("correlation", message_id)))
     if reply_to := properties.get("reply_to"):
-        there = EntityAddress(address.namespace, str(reply_to))
-        url = reverse("explorer:entity", args=(there.namespace, there.path)) if entity_exists(there) else ""
-        found.append(Related("Answers go to", str(reply_to), url, "" if url else "no such entity here"))
-    return found
+        target = EntityAddress(address.namespace, str(reply_to))
+        url = reverse("explorer:entity", args=(target.namespace, target.path)) if entity_exists(target) else ""
+        related.append(Related("Answers go to", str(reply_to), url, "" if url else "no such entity here"))
+    return related
 
 
 def search_url(key: str, value: Any) -> str:

@@ -23,11 +23,11 @@ MOST_RELEASED = 5_000  # by one action
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """How many locks a release ended, on how many entities; gone: how many had ended before."""
+    """How many locks a release ended, on how many entities; ended: how many had ended before."""
 
     locks: int
     entities: int
-    gone: int
+    ended: int
 
 
 def action(row: MessageRow, why_not: str) -> Action:
@@ -38,7 +38,7 @@ def action(row: MessageRow, why_not: str) -> Action:
 
 def release_message(request: HttpRequest, address: EntityAddress, number: int) -> Act:
     """Release the lock of a message, for the posted reason."""
-    locks, reason = _of(address, request.actor), given_reason(request)
+    locks, reason = _of(address, request.actor), reason_of(request)
     return act(
         request, f"release {locks.word}", address, lambda: locks.release(address, [number], reason, request.actor),
         target=f"message {number}",
@@ -51,7 +51,7 @@ def release_message(request: HttpRequest, address: EntityAddress, number: int) -
 
 def release_session(request: HttpRequest, address: EntityAddress, session_id: str) -> Act:
     """Release the lock of a session, for the posted reason."""
-    locks, reason = _of(address, request.actor), given_reason(request)
+    locks, reason = _of(address, request.actor), reason_of(request)
     return act(
         request, "release session", address, lambda: locks.release_session(address, session_id, reason, request.actor),
         target=f"session {session_id}",
@@ -64,44 +64,44 @@ def release_session(request: HttpRequest, address: EntityAddress, session_id: st
 
 def release_all(request: HttpRequest, filter: LockFilter) -> Act:
     """Release the locks that the filter shows, up to MOST_RELEASED, for the posted reason."""
-    reason = given_reason(request)
+    reason = reason_of(request)
     return act(
         request, "release locks", None, lambda: _release_all(filter, reason, request.actor),
         target=f"held by {filter.holder}" if filter.holder else "all that match",
         says=lambda done: (
             f"Released {plural(done.locks, 'lock')} on {plural(done.entities, 'entity', 'entities')}{_because(reason)}."
-            + (f" {plural(done.gone, 'lock')} had ended already." if done.gone else "")
+            + (f" {plural(done.ended, 'lock')} had ended already." if done.ended else "")
         ),
     )  # fmt: skip
 
 
-def given_reason(request: HttpRequest) -> str:
+def reason_of(request: HttpRequest) -> str:
     return " ".join(request.POST.get("reason", "").split())
 
 
 def _release_all(filter: LockFilter, reason: str, actor: Actor) -> Released:
     actor.require(Right.OPERATE, "locks")
-    found = reads.locks(filter, limit=MOST_RELEASED, actor=actor).rows
-    released = gone = 0
+    locks = reads.locks(filter, limit=MOST_RELEASED, actor=actor).rows
+    released = ended = 0
     entities = set()
-    for address, group in groupby(found, key=lambda lock: lock.address.main):
-        held = list(group)
-        done = _release(address, held, reason, actor)
+    for address, group in groupby(locks, key=lambda lock: lock.address.main):
+        own_locks = list(group)
+        done = _release(address, own_locks, reason, actor)
         released += done
-        gone += len(held) - done
+        ended += len(own_locks) - done
         entities |= {address} if done else set()
-    return Released(released, len(entities), gone)
+    return Released(released, len(entities), ended)
 
 
-def _release(address: EntityAddress, held: Iterable[Lock], reason: str, actor: Actor) -> int:
+def _release(address: EntityAddress, held_locks: Iterable[Lock], reason: str, actor: Actor) -> int:
     """Release locks of one entity: its sessions first, with the messages received through them. Returns how many."""
     locks = _of(address, actor)
-    sessions = [lock.session_id for lock in held if lock.is_session and lock.session_id is not None]
-    numbers = [lock.number for lock in held if lock.number is not None]
+    sessions = [lock.session_id for lock in held_locks if lock.is_session and lock.session_id is not None]
+    numbers = [lock.number for lock in held_locks if lock.number is not None]
     ended = sum(locks.release_session(address, session, reason, actor) for session in sessions)
-    through_session = [lock.number for lock in held if lock.number is not None and lock.session_id in sessions]
-    rest = [number for number in numbers if number not in set(through_session)]
-    return ended + len(through_session) + (len(locks.release(address, rest, reason, actor)) if rest else 0)
+    through_session = [lock.number for lock in held_locks if lock.number is not None and lock.session_id in sessions]
+    other_numbers = [number for number in numbers if number not in set(through_session)]
+    return ended + len(through_session) + (len(locks.release(address, other_numbers, reason, actor)) if other_numbers else 0)
 
 
 def _of(address: EntityAddress, actor: Actor) -> LockPages:

@@ -87,10 +87,10 @@ def nested(
     for step in steps:
         address = step.address
         link = _entity_url(address) if address else url(step) if url else ""
-        shown = ShownStep(step, _ICONS[step.kind], *_STATES[step.verdict], link, detail(step))
+        shown_step = ShownStep(step, _ICONS[step.kind], *_STATES[step.verdict], link, detail(step))
         del open_steps[step.depth :]
-        (open_steps[-1].steps if open_steps else roots).append(shown)
-        open_steps.append(shown)
+        (open_steps[-1].steps if open_steps else roots).append(shown_step)
+        open_steps.append(shown_step)
     return roots
 
 
@@ -105,11 +105,11 @@ def replayed(
     """A comparison for the page. name, address: of a destination. message: the number and URL of an example."""
     changes = [
         ShownChange(
-            name(one.destination), _entity_url(address(one.destination)), one.before, one.after,
-            _difference(one.gains, one.losses),
-            [message(m) for m in one.gained], [message(m) for m in one.lost],
+            name(destination.destination), _entity_url(address(destination.destination)), destination.before, destination.after,
+            _difference(destination.gains, destination.losses),
+            [message(m) for m in destination.gained], [message(m) for m in destination.lost],
         )
-        for one in comparison.destinations
+        for destination in comparison.destinations
     ]  # fmt: skip
     return ShownReplay(sentence(comparison), changes, capped)
 
@@ -120,7 +120,7 @@ def sentence(comparison: Comparison[Any, Any]) -> str:
         return "There were no messages in the last hour to replay."
     if not comparison.changed:
         return f"All {plural(comparison.messages, 'message')} of the last hour would be routed as they are now."
-    parts = [f"{comparison.outcomes[one]:,} {words}" for one, words in _OUTCOMES.items() if comparison.outcomes[one]]
+    parts = [f"{comparison.outcomes[outcome]:,} {words}" for outcome, words in _OUTCOMES.items() if comparison.outcomes[outcome]]
     return f"Of {plural(comparison.messages, 'message')} of the last hour, {_joined(parts)}."
 
 

@@ -73,17 +73,17 @@ def change_settings(
 def proposed(request: HttpRequest, fields: Mapping[str, Field]) -> dict[str, Any] | None:
     """The values of settings in the query, as analyses propose them; None: there are none. They are shown like restored ones.
     Raises InvalidArgument."""
-    found = {}
+    values = {}
     for name in fields.keys() & request.GET.keys():
         try:
-            found[name] = fields[name].clean(request.GET[name])
+            values[name] = fields[name].clean(request.GET[name])
         except ValidationError as exc:
             raise InvalidArgument(name, " ".join(exc.messages)) from exc
-    return found or None
+    return values or None
 
 
-def _changes(page: SettingsPage, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in wanted.items() if value != page.stored(name)}
+def _changes(page: SettingsPage, new_values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in new_values.items() if value != page.stored(name)}
 
 
 def _previewed(page: SettingsPage, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -140,9 +140,9 @@ def _not_opened(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     text = (
         f"This address does not accept {request.method}, only {methods}. Open the page that leads here and use its form or link."
     )
-    shown = refusal(request, 405, f"{text} Nothing was changed.")
-    shown.headers["Allow"] = methods
-    return shown
+    refused = refusal(request, 405, f"{text} Nothing was changed.")
+    refused.headers["Allow"] = methods
+    return refused
 
 
 def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:

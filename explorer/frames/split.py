@@ -32,10 +32,10 @@ def context(request: HttpRequest, address: EntityAddress | None = None) -> dict[
     """
     if not draws_pane(request):
         return {}
-    given = request.GET.get("m", "")
-    if not given:
+    text = request.GET.get("m", "")
+    if not text:
         return {"pane": None}
-    chosen, number = chosen_message(given, address, "m")
+    chosen, number = chosen_message(text, address, "m")
     try:
         return {"pane": message_record.context_of(request, chosen, number)}
     except (EntityNotFound, message_record.MessageGone) as exc:
@@ -52,14 +52,14 @@ def fragments(request: HttpRequest) -> dict[str, float]:
     return {PANE: PANE_SECONDS} if request.GET.get("m") else {}
 
 
-def chosen_message(given: str, address: EntityAddress | None, parameter: str) -> tuple[EntityAddress, int]:
+def chosen_message(text: str, address: EntityAddress | None, parameter: str) -> tuple[EntityAddress, int]:
     """The message that a query names by its number, or as "namespace/path/number". Raises BadQuery."""
-    place, _, digits = given.rpartition("/")
+    place, _, digits = text.rpartition("/")
     number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else HIGHEST + 1
     namespace, _, path = place.partition("/")
     chosen = EntityAddress(namespace, path) if namespace and path else address
     if chosen is None or number > HIGHEST:
-        raise BadQuery([(parameter, f'There is no message "{given}".')])
+        raise BadQuery([(parameter, f'There is no message "{text}".')])
     return chosen, number
 
 

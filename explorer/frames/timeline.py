@@ -128,12 +128,12 @@ def leaving(family: Family, *staying: EventKind) -> Callable[[EventKind], str]:
 
 def words(kind: EventKind, family: Family | None = None, reason: str | None = None) -> Words:
     """The family's word, icon and colour of an event. family None: unknown."""
-    found, texts = _WORDS[kind], texts_of(family)
+    default, texts = _WORDS[kind], texts_of(family)
     if kind == EventKind.MOVED and reason is not None and reason == texts.moved_by_operator:
-        return replace(found, icon="back", hue="active")
+        return replace(default, icon="back", hue="active")
     if kind == EventKind.PURGED and reason in _REMOVALS:
-        return replace(found, word=reason)
-    return replace(found, word=texts.words.get(kind, found.word))
+        return replace(default, word=reason)
+    return replace(default, word=texts.words.get(kind, default.word))
 
 
 def texts_of(family: Family | None) -> EventTexts:
@@ -148,11 +148,11 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
         before = grouped[i - 1][0] if i else None
         if before is not None and (gap := _gap(before, event, texts)):
             lines.append(Entry(gap))
-        here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
-        elsewhere = None if here else (event.address, event.sequence_number)
+        is_own = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
+        elsewhere = None if is_own else (event.address, event.sequence_number)
         if event.kind == EventKind.SETTLE_REFUSED:
-            found = autopsy(event, events)
-            lines.append(Entry(found.title, words(event.kind), event.at, None, event.actor, found.history, elsewhere))
+            cause = autopsy(event, events)
+            lines.append(Entry(cause.title, words(event.kind), event.at, None, event.actor, cause.history, elsewhere))
             continue
         lines.append(
             Entry(
@@ -174,23 +174,23 @@ class Autopsy:
 
 def autopsy(refused: Event, events: Sequence[Event]) -> Autopsy:
     """Why a settlement was refused, from the events of the message before it."""
-    what = f"{(refused.reason or 'settlement').capitalize()} refused"
+    title = f"{(refused.reason or 'settlement').capitalize()} refused"
     of_actor = [e for e in events if e.event_id < refused.event_id and e.actor == refused.actor]
-    taken = next((e for e in reversed(of_actor) if e.kind == EventKind.RECEIVED), None)
-    if taken is None:
-        return Autopsy(f"{what}: no valid lock", "")
-    since = [e for e in events if taken.event_id < e.event_id < refused.event_id]
+    received = next((e for e in reversed(of_actor) if e.kind == EventKind.RECEIVED), None)
+    if received is None:
+        return Autopsy(f"{title}: no valid lock", "")
+    since = [e for e in events if received.event_id < e.event_id < refused.event_id]
     renewals = [e for e in since if e.kind == EventKind.RENEWED and e.actor == refused.actor]
-    until = (renewals[-1] if renewals else taken).locked_until
+    until = (renewals[-1] if renewals else received).locked_until
     renewed = f"renewed {'once' if len(renewals) == 1 else f'{len(renewals)} times'}" if renewals else "never renewed"
-    history = f"taken at {taken.at:%H:%M:%S}, {renewed}"
+    history = f"taken at {received.at:%H:%M:%S}, {renewed}"
     ended = next((e for e in since if e.kind in _ENDS_A_LOCK and (until is None or e.at < until)), None)
     if ended is not None:
-        said = "settled" if ended.actor == refused.actor else "released"
-        return Autopsy(f"{what}: the lock had been {said} before", f"{history}, {said} at {ended.at:%H:%M:%S}")
+        how_ended = "settled" if ended.actor == refused.actor else "released"
+        return Autopsy(f"{title}: the lock had been {how_ended} before", f"{history}, {how_ended} at {ended.at:%H:%M:%S}")
     if until is None or refused.at < until:
-        return Autopsy(f"{what}: another lock token was given", history)
-    return Autopsy(f"{what}: {human(refused.at - until)} too late", f"{history}, ended at {until:%H:%M:%S}")
+        return Autopsy(f"{title}: another lock token was given", history)
+    return Autopsy(f"{title}: {human(refused.at - until)} too late", f"{history}, ended at {until:%H:%M:%S}")
 
 
 _ENDS_A_LOCK = (
@@ -205,14 +205,14 @@ _AHEAD = {
 
 def present(events: Sequence[Event], row: MessageRow, family: Family) -> list[Entry]:
     """What a present message does since its last event, and the next change that is known."""
-    found = []
+    lines = []
     says = texts_of(family).gaps.get(events[-1].kind) if events else None
     if says:
-        found.append(Entry(says.partition("{0}")[0].strip(), since=events[-1].at))
+        lines.append(Entry(says.partition("{0}")[0].strip(), since=events[-1].at))
     due = deadline(row)
     if due is not None:
-        found.append(Entry(_AHEAD.get(due.words, "Will expire"), at=due.at))
-    return found
+        lines.append(Entry(_AHEAD.get(due.words, "Will expire"), at=due.at))
+    return lines
 
 
 def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
@@ -301,7 +301,7 @@ def _arrived(event: Event) -> str:
 def _note(event: Event, texts: EventTexts) -> str:
     parts = []
     if event.kind in (EventKind.RECEIVED, EventKind.RENEWED) and event.locked_until:
-        parts.append(texts.held.format(human(event.locked_until - event.at)))
+        parts.append(texts.locked.format(human(event.locked_until - event.at)))
     if event.kind in (EventKind.ABANDONED, EventKind.LOCK_LOST, EventKind.DEAD_LETTERED) and event.delivery_count:
         parts.append(f"{texts.count}: {event.delivery_count}")
     if event.kind in (EventKind.SENT, EventKind.SCHEDULED) and event.time_to_live:

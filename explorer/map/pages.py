@@ -323,7 +323,7 @@ def _people(box: Box, faults: FaultsHere) -> ShownNode:
 def _counted(box: Box, name: str, one: Shown, now: datetime) -> ShownNode:
     parts, node = one.parts, box.node
     sent = presenters.rate(sum(part.sent_rate for part in parts))
-    available, locked = _sum(parts, figures.at_hand), _sum(parts, lambda part: pages_of(part.family).counts.held(part))
+    available, locked = _sum(parts, figures.at_hand), _sum(parts, lambda part: pages_of(part.family).counts.locked(part))
     waiting = available + locked
     oldest = min((part.oldest_active_at for part in parts if part.oldest_active_at), default=None)
     age = presenters.age(now - oldest) if oldest else ""

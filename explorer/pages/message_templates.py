@@ -199,7 +199,7 @@ def _typed(form: forms.Form) -> dict[str, Any]:
         for name, field in form.fields.items()
         if not isinstance(field, forms.FileField)
     }
-    return texts | {name: [list(row) for row in rows.given] for name, rows in vars(form).items() if isinstance(rows, TypedRows)}
+    return texts | {name: [list(row) for row in rows.entered] for name, rows in vars(form).items() if isinstance(rows, TypedRows)}
 
 
 def _visible(request: HttpRequest, family: Family, number: str) -> MessageTemplate | None:

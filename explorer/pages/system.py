@@ -25,7 +25,7 @@ EXAMINED, SHOWN = 200, 10  # latest runs: most have nothing to do
 def system(request: HttpRequest) -> HttpResponse:
     actor = request.actor
     health, runs = reads.health(actor=actor), reads.last_sweep_runs(actor=actor)
-    tasks = background_tasks.listed(runs, health.read_at)
+    tasks = background_tasks.sweeps(runs, health.read_at)
     runs_with_work = [run for run in reads.sweep_runs(limit=EXAMINED, actor=actor) if run.error or any(run.outcome.values())]
     namespaces = sandbox_names.without(one for one in reads.namespaces(actor=actor) if not one.is_system)
     clocks = [ClockView(one.name, one.family, one.is_system, one.clock, request.path) for one in namespaces]

@@ -45,7 +45,7 @@ FIGURES = (
 class StorageCounts(CommonCounts):
     """Counts of storage queues. A poison queue's messages are its dead letters."""
 
-    def held(self, entity: Counted) -> int:
+    def locked(self, entity: Counted) -> int:
         return leased(entity)
 
     def waiting(self, entity: Counted) -> int | None:

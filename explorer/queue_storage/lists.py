@@ -12,7 +12,7 @@ from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
 from broker_core.reads import EXPIRED, Capped, EntityRow, Tab
 from explorer.frames import figures
-from explorer.frames.filtering import filter_of, listed
+from explorer.frames.filtering import filter_of, list_context
 from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, StorageQuery
 from explorer.frames.history import history
 from explorer.frames.lists import TabView
@@ -102,7 +102,7 @@ def context(request: HttpRequest, entity: EntityRow, form: StorageQuery) -> dict
         return common | {"receivers": receivers_of(entity, messages.rows, request.actor)}
     narrowed = filter_of(request, entity.clock.now).selecting(_BY_SLUG[tab].holds)
     return common | {
-        **listed(request, entity.address, Tab.ACTIVE, narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
+        **list_context(request, entity.address, Tab.ACTIVE, narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
         **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=request.actor)),
         "orders": ORDERS,
         "order": values["order"],

@@ -48,7 +48,7 @@ EVENTS = EventTexts(
         EventKind.LOCK_LOST: "waited {0} for the next get",
     },
     renewed=("Updated: hidden for longer, with a new pop receipt", "Updated {} times: hidden for longer each time"),
-    held="invisible for {}",
+    locked="invisible for {}",
     unnoticed="then visible again for {}",
     count="dequeue count",
 )  # fmt: skip

@@ -20,7 +20,7 @@ from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
-from explorer.frames.filtering import filter_of, listed
+from explorer.frames.filtering import filter_of, list_context
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
 from explorer.frames.lists import TabView
@@ -232,7 +232,7 @@ def _listing(
         case "bindings":
             return {}
     narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])
-    listing = listed(request, found.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
+    listing = list_context(request, found.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
     rows = listing["page"].rows
     facts = browsing.message_facts(found.id, [row.sequence_number for row in rows], actor=actor)
     return {

@@ -66,7 +66,7 @@ EVENTS = EventTexts(
 class RabbitCounts(CommonCounts):
     """Counts of RabbitMQ queues. The messages of a dead-letter queue without a consumer are its dead letters."""
 
-    def held(self, entity: Counted) -> int:
+    def locked(self, entity: Counted) -> int:
         return entity.counts.locked
 
     def dead(self, entity: Counted) -> int | None:

@@ -15,7 +15,7 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
-from explorer.frames.filtering import filter_of, listed, status_of
+from explorer.frames.filtering import filter_of, list_context, status_of
 from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
@@ -124,7 +124,7 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
     narrowed, newest_first = filter_of(request, entity.clock.now), is_newest_first(tab, values["order"])
     return {
-        **listed(request, entity.address, list_of(tab), narrowed, newest_first=newest_first, cursor=cursor),
+        **list_context(request, entity.address, list_of(tab), narrowed, newest_first=newest_first, cursor=cursor),
         **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
         "orders": DUE_ORDERS if tab == Tab.SCHEDULED else ORDERS,
         "order": values["order"],

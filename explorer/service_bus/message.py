@@ -82,7 +82,7 @@ class ServiceBusMessagePage(MessagePage):
                     target=target, says=lambda _: f"Received message {number}.",
                 )  # fmt: skip
             case _ if action == DEAD_LETTER:
-                reason = releasing.given_reason(request)
+                reason = releasing.reason_of(request)
                 return act(
                     request, "dead-letter", address,
                     lambda: service_bus.dead_letter_unlocked(address, [number], reason or None, actor=actor),

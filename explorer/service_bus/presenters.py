@@ -50,7 +50,7 @@ FIGURES = (
 class ServiceBusCounts(CommonCounts):
     """Counts of Service Bus. A topic holds no messages but scheduled ones."""
 
-    def held(self, entity: Counted) -> int:
+    def locked(self, entity: Counted) -> int:
         return entity.counts.locked
 
     def waiting(self, entity: Counted) -> int | None:

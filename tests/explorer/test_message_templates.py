@@ -91,7 +91,7 @@ def test_a_form_is_saved_as_typed_and_filled_from_its_template(sends, as_):
         if name in form.fields:
             assert form[name].value() == text.replace("\r\n", "\n"), name
     for name, rows in sends.rows.items():
-        assert [list(row) for row in getattr(form, name).given] == rows
+        assert [list(row) for row in getattr(form, name).entered] == rows
     assert f'value="{one.pk}" selected' in page and 'Saved the template "Order".' in page
     assert f'name="template" value="{one.pk}"' in page and "{n}" in page
 

@@ -10,7 +10,11 @@ from explorer.frames.family import installed
 
 def _families() -> list[tuple[str, str]]:
     """The families whose namespaces are created on the shared page."""
-    return [(str(one.family), f"{one.title}: a {one.container_noun}") for one in installed() if one.namespaces]
+    return [
+        (str(family_pages.family), f"{family_pages.title}: a {family_pages.container_noun}")
+        for family_pages in installed()
+        if family_pages.namespaces
+    ]
 
 
 class NamespaceForm(forms.Form):
@@ -25,6 +29,7 @@ class NamespaceForm(forms.Form):
         help_text="For a Service Bus namespace: determines features and size limits of its entities.",
     )  # fmt: skip
     behaviour = forms.ChoiceField(
-        choices=[(str(one), str(one)) for one in Behaviour], initial=str(Behaviour.CONVENIENT), label="Behaviour", required=False,
+        choices=[(str(behaviour), str(behaviour)) for behaviour in Behaviour], initial=str(Behaviour.CONVENIENT),
+        label="Behaviour", required=False,
         help_text="For a Service Bus namespace: documented follows the product pages where the default is kinder.",
     )  # fmt: skip

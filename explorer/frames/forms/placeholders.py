@@ -27,4 +27,4 @@ def filler(number: int, at: datetime, *, fills: bool = True) -> Callable[[str], 
         "uuid": lambda: str(uuid.uuid4()),
         "random": lambda: str(random.randrange(1000)),
     }
-    return (lambda text: _PLACEHOLDER.sub(lambda found: values[found[1]](), text)) if fills else str
+    return (lambda text: _PLACEHOLDER.sub(lambda match: values[match[1]](), text)) if fills else str

@@ -30,7 +30,7 @@ def filter_field() -> forms.Widget:
 
 def families() -> list[tuple[str, str]]:
     """The choices of a filter by family."""
-    return [("", "all"), *((str(one.family), one.title) for one in installed())]
+    return [("", "all"), *((str(family_pages.family), family_pages.title) for family_pages in installed())]
 
 
 class ScopeQuery(forms.Form):
@@ -63,10 +63,10 @@ class Names(forms.Field):
         self._max_length = max_length
 
     def to_python(self, value: Any) -> list[str]:
-        found = [one for one in value or () if one]
-        if len(found) > MOST_NAMES or any(len(one) > self._max_length or "\x00" in one for one in found):
+        names = [name for name in value or () if name]
+        if len(names) > MOST_NAMES or any(len(name) > self._max_length or "\x00" in name for name in names):
             raise forms.ValidationError(f"must be at most {MOST_NAMES} names of at most {self._max_length} characters.")
-        return found
+        return names
 
 
 class OverviewQuery(forms.Form):

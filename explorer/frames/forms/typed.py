@@ -16,26 +16,26 @@ Row = tuple[str, str, str]  # name, type, text
 class TypedRows:
     """The rows of a form with the fields prefix_name, prefix_type and prefix_value, each once per row.
 
-    what: the noun for a row, for labels and errors. least: the minimum number of rows shown.
+    noun: for a row, for labels and errors. least: the minimum number of rows shown.
     """
 
     types: Sequence[str]
 
-    def __init__(self, prefix: str, what: str, data: QueryDict | None, initial: Sequence[Row] = (), *, least: int = EMPTY_ROWS):
-        self.prefix, self.what, self._least = prefix, what, least
-        self.given = list(initial) if data is None else _given(data, prefix)
+    def __init__(self, prefix: str, noun: str, data: QueryDict | None, initial: Sequence[Row] = (), *, least: int = EMPTY_ROWS):
+        self.prefix, self.noun, self._least = prefix, noun, least
+        self.entered = list(initial) if data is None else _entered(data, prefix)
         self.errors: list[str] = []
 
     @property
     def rows(self) -> list[Row]:
         """The rows as typed, followed by empty ones."""
-        return self.given + [("", "string", "")] * max(1, self._least - len(self.given))
+        return self.entered + [("", "string", "")] * max(1, self._least - len(self.entered))
 
     def values(self) -> dict[str, Any]:
         """The values by name; those that are invalid are reported in `errors`."""
         self.errors = []
         values: dict[str, Any] = {}
-        for name, kind, text in self.given:
+        for name, kind, text in self.entered:
             try:
                 self.check_name(name.strip(), values)
                 values[name.strip()] = self.value(name.strip(), kind, text)
@@ -51,6 +51,6 @@ class TypedRows:
         raise NotImplementedError
 
 
-def _given(data: QueryDict, prefix: str) -> list[Row]:
+def _entered(data: QueryDict, prefix: str) -> list[Row]:
     columns = (data.getlist(f"{prefix}_{part}") for part in ("name", "type", "value"))
     return [row for row in zip(*columns, strict=False) if row[0].strip() or row[2].strip()]

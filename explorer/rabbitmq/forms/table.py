@@ -21,26 +21,26 @@ class TableRows(TypedRows):
 
     def check_name(self, name: str, values: dict[str, Any]) -> None:
         if not name:
-            raise InvalidArgument(self.what, "a value has no name; enter a name or clear the row")
+            raise InvalidArgument(self.noun, "a value has no name; enter a name or clear the row")
         if name in values:
-            raise InvalidArgument(self.what, f"{name!r} is given twice")
+            raise InvalidArgument(self.noun, f"{name!r} is given twice")
 
     def value(self, name: str, kind: str, text: str) -> Any:
-        return table_value(name, kind, text, self.what)
+        return table_value(name, kind, text, self.noun)
 
 
-def table_value(name: str, kind: str, text: str, what: str = "argument") -> Any:
+def table_value(name: str, kind: str, text: str, noun: str = "argument") -> Any:
     """The typed text as a value of the chosen type. Raises InvalidArgument."""
     readers: dict[str, Callable[[str], Any]] = {
         "string": str, "number": _number, "boolean": _boolean, "list": _list, "table": _table, "timestamp": _timestamp,
         "void": lambda text: None,
     }  # fmt: skip
     if kind not in readers:
-        raise InvalidArgument(f"{what} {name!r}", f"the type {kind!r} must be one of {', '.join(TYPES)}")
+        raise InvalidArgument(f"{noun} {name!r}", f"the type {kind!r} must be one of {', '.join(TYPES)}")
     try:
         return readers[kind](text)
     except ValueError as exc:
-        raise InvalidArgument(f"{what} {name!r}", f"{text!r} is not a valid {kind}") from exc
+        raise InvalidArgument(f"{noun} {name!r}", f"{text!r} is not a valid {kind}") from exc
 
 
 def rows_of(values: Mapping[str, Any]) -> list[Row]:

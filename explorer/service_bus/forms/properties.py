@@ -23,7 +23,7 @@ class PropertyRows(TypedRows):
     types = TYPES
 
     def value(self, name: str, kind: str, text: str) -> Typed:
-        return typed_value(name, kind, text, self.what)
+        return typed_value(name, kind, text, self.noun)
 
 
 def rows_of(values: Mapping[str, Any]) -> list[Row]:
@@ -31,10 +31,10 @@ def rows_of(values: Mapping[str, Any]) -> list[Row]:
     return [(name, kind, text or "") for name, (kind, text) in encode_properties(values).items()]
 
 
-def typed_value(name: str, kind: str, text: str, what: str = "application property") -> Typed:
+def typed_value(name: str, kind: str, text: str, noun: str = "application property") -> Typed:
     """The typed text as a value of the chosen AMQP type. Raises InvalidArgument."""
     if kind not in TYPES:
-        raise InvalidArgument(name or what, f"the type {kind!r} must be one of {', '.join(TYPES)}")
+        raise InvalidArgument(name or noun, f"the type {kind!r} must be one of {', '.join(TYPES)}")
     readers: dict[str, Callable[[str], Any]] = {
         "null": lambda t: None, "boolean": _boolean, "timestamp": _timestamp, "binary": _binary, "uuid": UUID,
         "timespan": lambda t: _timespan(t, name), "float": float, "double": float, "described": _binary,
@@ -43,7 +43,7 @@ def typed_value(name: str, kind: str, text: str, what: str = "application proper
     try:
         value = Typed(kind, int(text) if is_integer else readers.get(kind, str)(text))
     except (ValueError, binascii.Error) as exc:
-        raise InvalidArgument(f"{what} {name!r}", f"{text!r} is not a valid {kind}") from exc
+        raise InvalidArgument(f"{noun} {name!r}", f"{text!r} is not a valid {kind}") from exc
     encode_properties({name: value})
     return value
 

@@ -118,7 +118,7 @@ class RuleForm(forms.Form):
     def _values(self, rows: PropertyRows) -> dict:
         values = rows.values()
         if rows.errors:
-            self.add_error(None, f"Some {rows.what} values are invalid; see below.")
+            self.add_error(None, f"Some {rows.noun} values are invalid; see below.")
         return values
 
     def _create(self, field: str | None, make):
