@@ -113,5 +113,5 @@ def _as_json(value: Any) -> Any:
 
 
 def _as_key(key: Any) -> str:
-    shown = _as_json(key)
-    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    encoded = _as_json(key)
+    return encoded if isinstance(encoded, str) else json.dumps(encoded, ensure_ascii=False)

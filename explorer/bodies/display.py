@@ -85,12 +85,12 @@ def view(body: reads.Body, mode: str = "", read_sections: ReadSections | None = 
         text = _as_text(content, is_cut=bool(cut))
         if text is not None:
             return BodyView(mode, "text", text, cut, source=text)
-        replaced = _CONTROL.sub(lambda found: chr(0x2400 + ord(found.group())), content[:SHOWN_AT_ONCE].decode(errors="replace"))
+        replaced = _CONTROL.sub(lambda match: chr(0x2400 + ord(match.group())), content[:SHOWN_AT_ONCE].decode(errors="replace"))
         note = "Bytes that are not UTF-8 are shown as \ufffd. " + (cut or _first(SHOWN_AT_ONCE, total))
         return BodyView(mode, "text", replaced, note.strip())
     if cut or body.kind is not BodyKind.DATA:
-        found = _readable(content, total, body.content_type, body.kind, read_sections)
-        return _with_tree(BodyView(mode, found.form, found.text, cut or found.note, source=found.text))
+        beginning = _readable(content, total, body.content_type, body.kind, read_sections)
+        return _with_tree(BodyView(mode, beginning.form, beginning.text, cut or beginning.note, source=beginning.text))
     return _formatted(content, total, mode)
 
 
@@ -105,13 +105,13 @@ def by_setting(body: reads.Body, read_sections: ReadSections | None = None) -> r
         sections = read_sections(body.kind, content)
         content = sections if isinstance(sections, bytes) else sections.text.encode()
     try:
-        shown = bytes(import_string(name)(content, body.content_type))
+        formatted = bytes(import_string(name)(content, body.content_type))
     except Exception:  # the function is the site's own
         log.exception("VITRINE_BODY_FORMATTER failed")
-        shown = b"The formatter of bodies failed; see the log of the site."
-        return reads.Body(shown, 0, len(shown), BodyKind.DATA, None)
-    total = len(shown) if body.is_complete else max(body.total, len(shown) + 1)
-    return reads.Body(shown, body.offset, total, BodyKind.DATA, body.content_type)
+        formatted = b"The formatter of bodies failed; see the log of the site."
+        return reads.Body(formatted, 0, len(formatted), BodyKind.DATA, None)
+    total = len(formatted) if body.is_complete else max(body.total, len(formatted) + 1)
+    return reads.Body(formatted, body.offset, total, BodyKind.DATA, body.content_type)
 
 
 def _formatted(content: bytes, total: int, mode: str) -> BodyView:
@@ -128,28 +128,28 @@ def _formatted(content: bytes, total: int, mode: str) -> BodyView:
     return _with_tree(BodyView(mode, "text", text, note, inner.layers, source=source or text))
 
 
-def _with_tree(found: BodyView) -> BodyView:
+def _with_tree(view: BodyView) -> BodyView:
     """The body as a tree, if its text is JSON or XML; too large for a tree, it is indented text."""
-    if (made := tree.tree(found.text)) is not None:
-        return replace(found, form=made[0] if found.form == "text" else found.form, tree=made[1])
+    if (folded := tree.tree(view.text)) is not None:
+        return replace(view, form=folded[0] if view.form == "text" else view.form, tree=folded[1])
     for form, pretty in (("JSON", pretty_json), ("XML", pretty_xml)):
-        if found.form == "text" and (text := pretty(found.text)) is not None:
-            return replace(found, form=form, text=text, note=found.note or "Too large or too deep to fold; indented for reading.")
-    return found
+        if view.form == "text" and (text := pretty(view.text)) is not None:
+            return replace(view, form=form, text=text, note=view.note or "Too large or too deep to fold; indented for reading.")
+    return view
 
 
 def _hex(content: bytes, total: int, mode: str, layers: tuple[str, ...] = ()) -> BodyView:
     return BodyView(mode, "bytes", hex_dump(content[:HEX_BYTES]), _first(HEX_BYTES, total), layers)
 
 
-def _first(shown: int, total: int) -> str:
-    return f"The first {shown:,} of {total:,} bytes; the download has all of them." if total > shown else ""
+def _first(length: int, total: int) -> str:
+    return f"The first {length:,} of {total:,} bytes; the download has all of them." if total > length else ""
 
 
 def readable(body: reads.Body, read_sections: ReadSections | None = None) -> Readable:
     """The beginning of a body: indented JSON or XML, text, or a hex dump; of encoded sections, their values."""
-    shown = by_setting(body, read_sections)
-    return _readable(shown.content, shown.total, body.content_type, shown.kind, read_sections)
+    formatted = by_setting(body, read_sections)
+    return _readable(formatted.content, formatted.total, body.content_type, formatted.kind, read_sections)
 
 
 def _readable(
@@ -229,11 +229,11 @@ def pretty_xml(text: str) -> str | None:
 def _indentation_of(document: minidom.Document) -> int:
     """An upper bound of the characters that indenting adds."""
     added = 0
-    left: list[tuple[Any, int]] = [(node, 0) for node in document.childNodes]
-    while left:
-        node, depth = left.pop()
+    pending: list[tuple[Any, int]] = [(node, 0) for node in document.childNodes]
+    while pending:
+        node, depth = pending.pop()
         added += 2 * (1 + 2 * depth)  # an element's tags may have a line each
-        left += [(child, depth + 1) for child in node.childNodes]
+        pending += [(child, depth + 1) for child in node.childNodes]
     return added
 
 
@@ -243,8 +243,8 @@ def hex_dump(content: bytes) -> str:
     for offset in range(0, len(content), 16):
         chunk = content[offset : offset + 16]
         pairs = " ".join(f"{b:02x}" for b in chunk)
-        shown = "".join(chr(b) if 32 <= b < 127 else "." for b in chunk)
-        lines.append(f"{offset:08x}  {pairs:<47}  {shown}")
+        characters = "".join(chr(b) if 32 <= b < 127 else "." for b in chunk)
+        lines.append(f"{offset:08x}  {pairs:<47}  {characters}")
     return "\n".join(lines)
 
 
@@ -269,5 +269,5 @@ def preview_of(address: EntityAddress, row: MessageRow, actor: Actor, read_secti
 
 def preview(body: reads.Body, read_sections: ReadSections | None = None) -> str:
     """The beginning of a body in a line of text."""
-    shown = readable(replace(body, content=body.content[:PREVIEW_BYTES]), read_sections)
-    return shown.text or shown.note
+    beginning = readable(replace(body, content=body.content[:PREVIEW_BYTES]), read_sections)
+    return beginning.text or beginning.note

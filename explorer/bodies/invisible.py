@@ -23,7 +23,7 @@ def visible(text: Any) -> SafeString:
 def _parts(text: str) -> Iterator[str]:
     for is_hidden, characters in groupby(text, _is_invisible):
         if is_hidden:
-            yield from (format_html('<span class="code-point">U+{}</span>', f"{ord(one):04X}") for one in characters)
+            yield from (format_html('<span class="code-point">U+{}</span>', f"{ord(character):04X}") for character in characters)
         else:
             yield "".join(characters)
 

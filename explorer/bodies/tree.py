@@ -121,10 +121,10 @@ def json_lines(text: str) -> list[Line] | None:
     return lines
 
 
-def _with_next(found: Iterator[re.Match[str]]) -> Iterator[tuple[str, str]]:
+def _with_next(matches: Iterator[re.Match[str]]) -> Iterator[tuple[str, str]]:
     """Each token with the one after it, which is empty for the last."""
-    token = next(found).group()
-    for match in found:
+    token = next(matches).group()
+    for match in matches:
         yield token, match.group()
         token = match.group()
     yield token, ""
@@ -183,10 +183,10 @@ class _XmlReader:
 
     def _start(self, name: str, attributes: list[str]) -> None:
         pairs = zip(attributes[::2], attributes[1::2], strict=True)
-        said = "".join(
+        encoded = "".join(
             f' <span class="attribute">{_text(key)}</span>=<span class="string">"{_text(value)}"</span>' for key, value in pairs
         )
-        line = self._add(f'&lt;<span class="key">{_text(name)}</span>{said}&gt;')
+        line = self._add(f'&lt;<span class="key">{_text(name)}</span>{encoded}&gt;')
         self._open.append((line, name))
 
     def _end(self, name: str) -> None:

@@ -66,12 +66,12 @@ class Preferences:
 @require_POST
 def preferences(request: HttpRequest) -> HttpResponse:
     """Store the given preferences and go back. Open to everyone, since the sign-in page has a theme, too."""
-    given = {name: request.POST[name] for name in ALLOWED if name in request.POST}
-    for name, value in given.items():
+    chosen = {name: request.POST[name] for name in ALLOWED if name in request.POST}
+    for name, value in chosen.items():
         if value not in ALLOWED[name]:
             return HttpResponseBadRequest(f"{name} must be one of {', '.join(ALLOWED[name])}.", content_type="text/plain")
     response = HttpResponseRedirect(safe_next(request, request.POST.get("next", "")))
-    for name, value in given.items():
+    for name, value in chosen.items():
         response.set_cookie(f"vitrine_{name}", value, max_age=ONE_YEAR, samesite="Lax", httponly=True, secure=request.is_secure())
     return response
 

@@ -50,10 +50,10 @@ def _actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
 
 def actors_now(places: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Actor]:
     """Actors by user id and namespace, with the users' current rights there. Deactivated and deleted users are left out."""
-    wanted = list(places)
-    ids = {user_id for user_id, _ in wanted}
+    keys = list(places)
+    ids = {user_id for user_id, _ in keys}
     users = get_user_model().objects.filter(pk__in=ids, is_active=True).prefetch_related("groups").in_bulk()
-    return {(pk, namespace): actor_for(users[pk], namespace) for pk, namespace in wanted if pk in users}
+    return {(pk, namespace): actor_for(users[pk], namespace) for pk, namespace in keys if pk in users}
 
 
 def role_name(user: AbstractBaseUser | AnonymousUser) -> str:
@@ -65,9 +65,9 @@ def refusal(actor: str, right: str, entity: str) -> str:
     """What a user without a right, or several, needs: the weakest role that includes it."""
     if not actor.startswith("user:"):
         return _refusal_without_roles(actor, right, entity)
-    wanted = [Right[name] for name in right.split("|")]
-    role = next(role for role in reversed(RIGHTS) if all(each in RIGHTS[role] for each in wanted))
-    return f"You need the role {role} to {' and '.join(_ACTS[each] for each in wanted)} {entity}."
+    rights = [Right[name] for name in right.split("|")]
+    role = next(role for role in reversed(RIGHTS) if all(each in RIGHTS[role] for each in rights))
+    return f"You need the role {role} to {' and '.join(_ACTS[each] for each in rights)} {entity}."
 
 
 _refusal_without_roles = NotAuthorized.refusal

@@ -78,8 +78,8 @@ def wait(name: str, address: str) -> timedelta | None:
     last = sign_ins.filter(actor=actor, target=target, outcome=AuditRecord.Outcome.DONE, at__gt=now - KNOWN_FOR).order_by("-at")
     known_at = last.values_list("at", flat=True).first()
     failed = sign_ins.filter(outcome=AuditRecord.Outcome.REFUSED, at__gt=now - WINDOW)
-    here = failed.filter(actor=actor, target=target)
-    ends = [_end(here.filter(at__gt=known_at) if known_at else here, TRIES)]
+    from_address = failed.filter(actor=actor, target=target)
+    ends = [_end(from_address.filter(at__gt=known_at) if known_at else from_address, TRIES)]
     if known_at is None:
         ends += [_end(failed.filter(target=target), TRIES_PER_ADDRESS), _end(failed.filter(actor=actor), TRIES_PER_ACCOUNT)]
     return max((end - now for end in ends if end is not None), default=None)
