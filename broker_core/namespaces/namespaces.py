@@ -11,7 +11,7 @@ from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, Family, Right, Tier
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.runtime.room import forget_rooms
-from broker_core.store.connections import require_here
+from broker_core.store.connections import require_same_database
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
@@ -60,7 +60,7 @@ def create_namespace(
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name)
-    require_here(name)
+    require_same_database(name)
     definition = definition_of(family)
     definition.check_namespace_name(name)
     _check_description(description)
@@ -107,7 +107,7 @@ def ensure_namespace(
 def get_namespace(name: str, *, actor: Actor | None = None) -> Steps[Namespace]:
     """The namespace of this name, compared case-insensitively."""
     (actor or Actor.local()).require(Right.BROWSE, name)
-    require_here(name)
+    require_same_database(name)
     rows = yield call("get_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, "namespace")
@@ -206,7 +206,7 @@ def hold_whole(name: str, family: Family) -> Steps:
 def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
     """The namespace of this name. Raises EntityNotFound; NotAllowed if it is of another family."""
     (actor or Actor.local()).require(Right.BROWSE, name)
-    require_here(name)
+    require_same_database(name)
     rows = yield call("get_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, definition_of(family).container_noun)
@@ -248,7 +248,7 @@ def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family)
 
 def hold_namespace(name: str) -> Steps[Namespace]:
     """Lock a namespace: nobody else can change its tier or entities until the transaction ends."""
-    require_here(name)
+    require_same_database(name)
     rows = yield call("hold_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, "namespace")

@@ -43,20 +43,20 @@ def cached_entity(address: EntityAddress, family: Family) -> Steps[CachedEntity]
     Raises EntityNotFound; NotAllowed for an entity of another family.
     """
     key = _key(address)
-    found = _entities.get(key)
-    if found is None:
+    entity = _entities.get(key)
+    if entity is None:
         row = yield from row_of(address)
         flags = row.requires_session, row.requires_duplicate_detection
-        found = _entities.keep(key, CachedEntity(row.id, EntityKind(row.kind), Family(row.family), *flags))
-    if found.family is not family:
-        raise NotAllowed(f"'{address}' is of the family {found.family}, whose operations differ from those of {family}.")
-    return found
+        entity = _entities.keep(key, CachedEntity(row.id, EntityKind(row.kind), Family(row.family), *flags))
+    if entity.family is not family:
+        raise NotAllowed(f"'{address}' is of the family {entity.family}, whose operations differ from those of {family}.")
+    return entity
 
 
 def row_of(address: EntityAddress) -> Steps:
     """The current row of the entity behind an address. Raises EntityNotFound."""
     require_kind("address", address, EntityAddress)
-    connections.require_here(address.namespace)
+    connections.require_same_database(address.namespace)
     rows = yield call("find_entity", namespace=address.namespace, path=address.path)
     if not rows:
         raise EntityNotFound(str(address))

@@ -54,15 +54,15 @@ class Database(NamedTuple):  # part of the keys of caches, which a tuple's hash 
     def parameters(self) -> dict[str, Any]:
         """Keyword arguments for psycopg.connect."""
         if self.dsn:
-            found: dict[str, Any] = {"conninfo": self.dsn}
+            params: dict[str, Any] = {"conninfo": self.dsn}
         else:
             from django.db import connections
 
-            found = {k: v for k, v in connections[self.alias].get_connection_params().items() if k not in _DJANGO_ONLY}
-        if "connect_timeout" not in found and "connect_timeout" not in self.dsn:
-            found["connect_timeout"] = CONNECT_SECONDS
-        own = f"{found.get('options', '')} {SESSION_OPTIONS}".strip()
-        return {**found, "options": own, "autocommit": True, "prepare_threshold": PREPARE_AFTER, "row_factory": namedtuple_row}
+            params = {k: v for k, v in connections[self.alias].get_connection_params().items() if k not in _DJANGO_ONLY}
+        if "connect_timeout" not in params and "connect_timeout" not in self.dsn:
+            params["connect_timeout"] = CONNECT_SECONDS
+        own = f"{params.get('options', '')} {SESSION_OPTIONS}".strip()
+        return {**params, "options": own, "autocommit": True, "prepare_threshold": PREPARE_AFTER, "row_factory": namedtuple_row}
 
 
 DEFAULT = Database()
@@ -107,9 +107,9 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
 
 def _readable(pgconn: psycopg.pq.abc.PGconn) -> select.poll:
     """Tells whether the connection's socket can be read. It accepts any descriptor; select() only those below 1,024."""
-    found = select.poll()
-    found.register(pgconn.socket, select.POLLIN)
-    return found
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+    return poll
 
 
 class _ThreadConnections(dict[Database, tuple[Connection, int]]):
@@ -186,7 +186,7 @@ def of(namespace: str | None) -> Iterator[None]:
         _database.reset(token)
 
 
-def require_here(namespace: str) -> None:
+def require_same_database(namespace: str) -> None:
     """Raise NotAllowed if a namespace is in another database than the operation that concerns it: no transaction spans two."""
     if database_of(namespace) != _database.get():
         raise NotAllowed(

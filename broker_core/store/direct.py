@@ -156,7 +156,7 @@ class PreparedStatements:
             yield from self._deallocate_oldest()
         self._count += 1
         name, order = b"vitrine_%d" % self._count, dict[str, int]()
-        text = _PARAMETER.sub(lambda found: f"${order.setdefault(found[1], len(order) + 1)}" if found[1] else "%", sql)
+        text = _PARAMETER.sub(lambda match: f"${order.setdefault(match[1], len(order) + 1)}" if match[1] else "%", sql)
         self._prepared[sql] = None
         try:
             self._pgconn.send_prepare(name, text.encode())
@@ -164,8 +164,8 @@ class PreparedStatements:
         except (psycopg.ProgrammingError, psycopg.NotSupportedError):
             return None
         self._pgconn.send_describe_prepared(name)
-        found = self._prepared[sql] = _described(name, list(order), (yield from self._result()))
-        return found
+        prepared = self._prepared[sql] = _described(name, list(order), (yield from self._result()))
+        return prepared
 
     def _deallocate_oldest(self) -> Generator[Any, Any, None]:
         oldest = self._prepared.pop(next(iter(self._prepared)))
@@ -188,23 +188,23 @@ class PreparedStatements:
             if place in commits_after:
                 self._pgconn.pipeline_sync()
         yield from generators.send(self._pgconn)
-        found = yield from self._results_until_syncs(len(commits_after))
+        results = yield from self._results_until_syncs(len(commits_after))
         self._pgconn.exit_pipeline_mode()
-        return found
+        return results
 
     def _results_until_syncs(self, count: int) -> Generator[Any, Any, list[list[pq.abc.PGresult]]]:
-        found: list[list[pq.abc.PGresult]] = [[]]
-        while len(found) <= count:
+        results: list[list[pq.abc.PGresult]] = [[]]
+        while len(results) <= count:
             result = yield from generators.fetch(self._pgconn)
             if self._pgconn.status != pq.ConnStatus.OK:
                 raise psycopg.OperationalError("the connection was lost")
             if result is None:  # the end of a statement's results
                 continue
             if result.status == pq.ExecStatus.PIPELINE_SYNC:
-                found.append([])
+                results.append([])
             else:
-                found[-1].append(result)
-        return found[:count]
+                results[-1].append(result)
+        return results[:count]
 
     def _checked(self, results: list[pq.abc.PGresult], count: int) -> list[pq.abc.PGresult]:
         for result in results:
@@ -230,21 +230,21 @@ async def wait(steps: Steps, connection: Any) -> list:
     loop, pgconn = asyncio.get_running_loop(), connection.pgconn
     socket, ready = pgconn.socket, _Ready(loop)
     try:
-        wanted = next(steps)
+        events = next(steps)
         loop.add_reader(socket, ready.note, _READ)  # once: an answer may come in many pieces
         try:
             while True:
-                if wanted & _WRITE:
+                if events & _WRITE:
                     loop.add_writer(socket, ready.note, _WRITE)
                 try:
-                    found = await ready.wait()
+                    ready_events = await ready.wait()
                 finally:
-                    if wanted & _WRITE:
+                    if events & _WRITE:
                         loop.remove_writer(socket)
-                wanted = steps.send(found)
+                events = steps.send(ready_events)
                 busy_until = time.monotonic() + _MAX_BUSY_SECONDS
-                while wanted == _READ and time.monotonic() < busy_until and connection.readable.poll(1):
-                    wanted = steps.send(_READ)  # the next piece is there sooner than the loop would come round
+                while events == _READ and time.monotonic() < busy_until and connection.readable.poll(1):
+                    events = steps.send(_READ)  # the next piece is there sooner than the loop would come round
         finally:
             loop.remove_reader(socket)
     except StopIteration as end:
@@ -265,23 +265,23 @@ async def wait(steps: Steps, connection: Any) -> list:
 class _Ready:
     """What the socket has become ready for since the last wait."""
 
-    __slots__ = ("_found", "_loop", "_waiter")
+    __slots__ = ("_ready_events", "_loop", "_waiter")
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
-        self._loop, self._found = loop, 0
+        self._loop, self._ready_events = loop, 0
         self._waiter: asyncio.Future[None] | None = None
 
     def note(self, what: int) -> None:
-        self._found |= what
+        self._ready_events |= what
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> int:
-        if not self._found:
+        if not self._ready_events:
             self._waiter = self._loop.create_future()
             await self._waiter
-        found, self._found = self._found, 0
-        return found
+        ready_events, self._ready_events = self._ready_events, 0
+        return ready_events
 
 
 def _described(name: bytes, order: list[str], description: pq.abc.PGresult) -> Prepared | None:

@@ -45,11 +45,11 @@ def translated() -> Iterator[None]:
 
 def refusal(exc: Exception) -> Exception:
     """The exception that steps receive: the BrokerError for a database error, any other exception unchanged."""
-    found = as_broker_error(exc) if isinstance(exc, DATABASE_ERRORS) else None
-    if found is None:
+    error = as_broker_error(exc) if isinstance(exc, DATABASE_ERRORS) else None
+    if error is None:
         return exc
-    found.__cause__ = exc
-    return found
+    error.__cause__ = exc
+    return error
 
 
 def as_broker_error(exc: psycopg.Error | UnicodeEncodeError) -> BrokerError | None:

@@ -150,8 +150,8 @@ def _watch_of(database: Database) -> _Watch:
 
 def refuse_if_hanging(database: Database) -> None:
     """Raise psycopg.OperationalError if the database is known not to respond."""
-    found = _watches.get(database)
-    if found is not None and found.is_hanging:
+    watch = _watches.get(database)
+    if watch is not None and watch.is_hanging:
         raise psycopg.OperationalError(f"no response within {PATIENCE_SECONDS} s")
 
 

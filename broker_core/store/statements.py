@@ -127,21 +127,21 @@ def load(files: Iterable[Path]) -> dict[str, str]:
     for file in sorted(files):
         parts = _SECTION.split(_with_numbers(file.read_text(), file))[1:]
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-            found = statements if kind == "name" else fragments
-            if name in found:
+            texts = statements if kind == "name" else fragments
+            if name in texts:
                 raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
-            found[name] = text.strip().removesuffix(";").rstrip()
+            texts[name] = text.strip().removesuffix(";").rstrip()
     return {name: _with_fragments(name, text, fragments) for name, text in statements.items()}
 
 
 def _with_numbers(text: str, file: Path) -> str:
-    def number(found: re.Match[str]) -> str:
-        enum, member = NAMED.get(found[1]), found[2]
+    def number(match: re.Match[str]) -> str:
+        enum, member = NAMED.get(match[1]), match[2]
         if enum is not None and member in enum.__members__:
             return str(int(enum[member]))
-        line = text.count("\n", 0, found.start()) + 1
-        known = [f"@{found[1]}_{each}" for each in enum.__members__] if enum else [f"@{each}_..." for each in NAMED]
-        raise ValueError(f"{file}:{line}: unknown name {found[0]}; the known ones are {', '.join(known)}")
+        line = text.count("\n", 0, match.start()) + 1
+        known = [f"@{match[1]}_{each}" for each in enum.__members__] if enum else [f"@{each}_..." for each in NAMED]
+        raise ValueError(f"{file}:{line}: unknown name {match[0]}; the known ones are {', '.join(known)}")
 
     return _NAME.sub(number, text)
 
@@ -150,7 +150,7 @@ def _with_fragments(name: str, text: str, fragments: dict[str, str]) -> str:
     while missing := _INCLUDE.search(text):
         if missing[1] not in fragments:
             raise ValueError(f"statement {name!r} includes {missing[1]!r}, and there is no such fragment")
-        text = _INCLUDE.sub(lambda found: fragments.get(found[1], found[0]), text)
+        text = _INCLUDE.sub(lambda match: fragments.get(match[1], match[0]), text)
     return text
 
 
@@ -162,19 +162,19 @@ def _bare(text: str) -> str:
 
 def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
     """For each parameter with a cast: whether it is a list, its type, and the classes that need no further check."""
-    found: dict[str, tuple[bool, Any, frozenset]] = {}
+    kinds: dict[str, tuple[bool, Any, frozenset]] = {}
     for name, type_name, brackets in _PARAMETER.findall(text):
         kind: Any = _KIND.get(type_name)
         if kind:
             sure = {kind} - {datetime} if isinstance(kind, type) else set(kind)
-            found[name] = (bool(brackets), kind, frozenset(sure | {type(None)} if brackets else sure))
-    return found
+            kinds[name] = (bool(brackets), kind, frozenset(sure | {type(None)} if brackets else sure))
+    return kinds
 
 
 SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for readers
 SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # as run
 _KINDS = {name: _kinds_in(text) for name, text in SQL.items()}
-_PREFIXES = {name: found for name, text in SQL.items() if (found := [p for p in RANDOM_PREFIXES if f"%({p})s" in text])}
+_PREFIXES = {name: prefixes for name, text in SQL.items() if (prefixes := [p for p in RANDOM_PREFIXES if f"%({p})s" in text])}
 
 # psycopg caches the parsed form of statements of at most 4,096 characters. Two dozen here are longer, and parsing one costs 30 to
 # 50 µs of CPU per call (receive: 32 µs instead of 2). There is no public setting; without this, everything works but slower.

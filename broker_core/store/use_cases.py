@@ -82,8 +82,8 @@ class UseCase(Generic[P, T]):
     def _places(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[AbstractContextManager[None]]:
         """A context for each database in which the call runs."""
         if parameter := self.namespace_parameter:
-            given = args[self._position] if len(args) > self._position else kwargs.get(parameter)
-            if (namespace := _namespace_of(given)) is not None:
+            argument = args[self._position] if len(args) > self._position else kwargs.get(parameter)
+            if (namespace := _namespace_of(argument)) is not None:
                 return [connections.of(namespace)]
         if self._combine:
             return [connections.using(database) for database in connections.databases()]
@@ -124,11 +124,11 @@ def _namespace_parameter(parameters: tuple[str, ...]) -> str | None:
     return "namespace" if "namespace" in parameters else None
 
 
-def _namespace_of(given: Any) -> str | None:
+def _namespace_of(argument: Any) -> str | None:
     """The namespace that an argument names; of several addresses, the first one's. None: it names none, or is invalid."""
-    if isinstance(given, list | tuple) and given:
-        given = given[0]
-    namespace = given if isinstance(given, str) else getattr(given, "namespace", None)
+    if isinstance(argument, list | tuple) and argument:
+        argument = argument[0]
+    namespace = argument if isinstance(argument, str) else getattr(argument, "namespace", None)
     return namespace if isinstance(namespace, str) else None
 
 

@@ -51,7 +51,7 @@ def export(
     if connections.in_callers_transaction():
         raise NotAllowed("An export reads each entity in its own snapshot. Call it outside a transaction.")
     for name in names or ():
-        connections.require_here(name)
+        connections.require_same_database(name)
     namespaces = yield call("export_namespaces", names=None if names is None else list(names))
     _require_found(names, namespaces)
     write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))

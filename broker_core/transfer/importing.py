@@ -22,7 +22,7 @@ from broker_core.runtime.room import require_reserve
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.filters import rule_from_json
-from broker_core.store.connections import require_here
+from broker_core.store.connections import require_same_database
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import use_case
@@ -194,7 +194,7 @@ class Import:
             now, rate = fields.instant("now"), fields.number("rate")
             fields.done()
         content.done()
-        require_here(name)
+        require_same_database(name)
         rows = yield call(
             "import_namespace",
             name=name,

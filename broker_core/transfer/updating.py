@@ -24,7 +24,7 @@ from broker_core.export_format.part import Item, Updater
 from broker_core.namespaces.namespaces import MOST_MEGABYTES, Namespace, hold_namespace, update_namespace
 from broker_core.namespaces.protection import set_protected
 from broker_core.runtime.previews import Effect, token_of
-from broker_core.store.connections import require_here
+from broker_core.store.connections import require_same_database
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -215,7 +215,7 @@ def _import(source: Iterable[str | bytes], name: str | None, actor: Actor) -> St
     header, sections = _sections(source, name)
     done, messages = [], 0
     for section in sections:
-        require_here(section.name)
+        require_same_database(section.name)
         held = yield from _held(section.name)
         if held is None:
             yield from Import(_alone(header, section), section.name, actor).steps()
