@@ -44,11 +44,11 @@ class Listener(Protocol):
     served: int
     signal: Signal | None
 
-    def wanted(self) -> int:
+    def capacity(self) -> int:
         """How many messages it may be given now."""
 
     def deliver(self, received: Sequence[Any]) -> None:
-        """Take messages, at most `wanted`. Must not block."""
+        """Take messages, at most `capacity`. Must not block."""
 
 
 class Waking(Protocol):
@@ -67,7 +67,7 @@ class Received(NamedTuple):
     """The result of a round: each message with its listener, and whether there may be more than was wanted. entity_id: of the
     entity that now has the address."""
 
-    given: Sequence[tuple[Listener, Any]]
+    assignments: Sequence[tuple[Listener, Any]]
     may_have_more: bool
     entity_id: int
 
@@ -82,7 +82,7 @@ def turns(listeners: Iterable[Listener], most: int) -> list[Any]:
     """The listener of each of the next messages of a list: highest priority first, equal priorities in turn, the one that was
     served longest ago first; none more often than it wants (RMQ-145)."""
     plan: list[Any] = []
-    left = {listener: listener.wanted() for listener in listeners}
+    left = {listener: listener.capacity() for listener in listeners}
     for level in sorted({listener.priority for listener in left}, reverse=True):
         turn = deque(sorted((each for each in left if each.priority == level and left[each] > 0), key=lambda each: each.served))
         while turn and len(plan) < most:
@@ -105,7 +105,7 @@ class Waiter:
         self.signal: Signal | None = None  # made when it waits
         self.received: list[Any] = []
 
-    def wanted(self) -> int:
+    def capacity(self) -> int:
         return 0 if self.received else self.max_count
 
     def deliver(self, received: Sequence[Any]) -> None:
@@ -121,9 +121,9 @@ class Dispatcher:
     is_closed: another entity has the address now; listeners look it up again.
     """
 
-    def __init__(self, watched: WatchedList, here: Waking, receive: Receive, release: Release, *, passes_on: bool = False):
+    def __init__(self, watched: WatchedList, waking: Waking, receive: Receive, release: Release, *, passes_on: bool = False):
         self.watched, self.is_closed = watched, False
-        self._here, self._receive, self._release, self._passes_on = here, receive, release, passes_on
+        self._waking, self._receive, self._release, self._passes_on = waking, receive, release, passes_on
         self._lock = threading.Lock()
         self._listeners: dict[Any, int] = {}  # with the number of rounds that each took part in
         self._in_round: Sequence[Any] = ()
@@ -176,16 +176,16 @@ class Dispatcher:
             except (BrokerUnavailable, ServerBusy):
                 if not has_waited:
                     raise
-            if self.is_closed or not listener.wanted():
+            if self.is_closed or not listener.capacity():
                 return
             left = deadline - time.monotonic()
             if left > 0:
-                self._here.expect(self.watched.entity_id)
+                self._waking.expect(self.watched.entity_id)
                 has_waited = True
             elif self.may_leave(listener):
-                if has_waited and (failure := self._here.failure) is not None:
+                if has_waited and (failure := self._waking.failure) is not None:
                     raise BrokerUnavailable(failure.message) from failure
-                if not has_waited or self._here.checked_since(began, self.watched.entity_id):
+                if not has_waited or self._waking.checked_since(began, self.watched.entity_id):
                     return
                 began = 0.0  # the time was too short for the first check, so there is another round
                 self.poke()
@@ -193,8 +193,8 @@ class Dispatcher:
 
     def release_soon(self, listener: Listener, received: Sequence[Any]) -> None:
         """Release what was delivered to a listener whose call has ended in that instant and can run no steps."""
-        given = [(listener, each) for each in received]
-        self._here.run_soon(lambda: self._release(given))
+        assignments = [(listener, each) for each in received]
+        self._waking.run_soon(lambda: self._release(assignments))
 
     def close(self) -> None:
         """The entity was deleted, and another one has its address."""
@@ -209,7 +209,7 @@ class Dispatcher:
         is_due = True
         try:
             received = yield from self._receive(listener, hungry)
-            missed = self._hand_out(received.given)
+            missed = self._hand_out(received.assignments)
             is_due = received.may_have_more
         except (BrokerUnavailable, ServerBusy):
             is_due = False  # the check of all entities finds what is there once the database responds
@@ -229,9 +229,9 @@ class Dispatcher:
         """The listeners of the round that this call runs now. Empty: none is due, another call runs one, or this listener has
         what it wanted; the round is then left to another call."""
         with self._lock:
-            if self._is_running or not self._is_due or self.is_closed or not listener.wanted():
+            if self._is_running or not self._is_due or self.is_closed or not listener.capacity():
                 return []
-            hungry = [each for each in self._listeners if each.wanted() > 0]
+            hungry = [each for each in self._listeners if each.capacity() > 0]
             self._is_running, self._is_due, self._called, self._in_round = True, False, None, hungry
             return hungry
 
@@ -251,10 +251,10 @@ class Dispatcher:
         now = time.monotonic()
         if self._is_running or not self._is_due or (self._called and now < self._called_at + SECONDS_UNANSWERED):
             return
-        able = (each for each in self._listeners if each.signal is not None and each is not self._called and each.wanted() > 0)
-        if (found := next(able, None)) is not None:
-            self._called, self._called_at = found, now
-            found.signal.set()
+        able = (each for each in self._listeners if each.signal is not None and each is not self._called and each.capacity() > 0)
+        if (listener := next(able, None)) is not None:
+            self._called, self._called_at = listener, now
+            listener.signal.set()
 
     def _end_call(self, listener: Listener) -> None:
         """This listener runs no round now: if one is due, another is asked."""
@@ -262,15 +262,15 @@ class Dispatcher:
             self._called = None
         self._call()
 
-    def _hand_out(self, given: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    def _hand_out(self, assignments: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         """Deliver messages. Returns those whose listener is gone."""
         shares: dict[Any, list[Any]] = {}
         missed: list[tuple[Any, Any]] = []
         with self._lock:
-            for chosen, received in given:
+            for chosen, received in assignments:
                 listener = chosen
                 if chosen not in self._listeners and self._passes_on:
-                    listener = next((each for each in self._listeners if each.wanted() > len(shares.get(each, ()))), chosen)
+                    listener = next((each for each in self._listeners if each.capacity() > len(shares.get(each, ()))), chosen)
                 if listener in self._listeners:
                     shares.setdefault(listener, []).append(received)
                 else:
@@ -287,7 +287,7 @@ class Dispatcher:
             if listener in self._in_round:
                 self._overdue.add(listener)
                 return False
-            return self._listeners[listener] > 0 or not listener.wanted()
+            return self._listeners[listener] > 0 or not listener.capacity()
 
 
 _dispatchers: dict[tuple[connections.Database, WatchedList, Hashable], Dispatcher] = {}
@@ -301,20 +301,20 @@ def join(
 
     mode: how it receives; listeners of the same list and mode share a dispatcher, with `receive` and `release` of the first.
     """
-    here, key = wake_ups(), (connections.current_database(), watched, mode)
+    waking, key = wake_ups(), (connections.current_database(), watched, mode)
     with _joining:
-        found = _dispatchers.get(key)
-        if found is None or found.is_closed:
-            found = _dispatchers[key] = Dispatcher(watched, here, receive, release, passes_on=passes_on)
-            here.watch(watched, found.poke)
-        found.add(listener)
-        return found
+        dispatcher = _dispatchers.get(key)
+        if dispatcher is None or dispatcher.is_closed:
+            dispatcher = _dispatchers[key] = Dispatcher(watched, waking, receive, release, passes_on=passes_on)
+            waking.watch(watched, dispatcher.poke)
+        dispatcher.add(listener)
+        return dispatcher
 
 
 def leave(dispatcher: Dispatcher, listener: Listener) -> None:
     with _joining:
         if dispatcher.remove(listener):
-            dispatcher._here.unwatch(dispatcher.watched, dispatcher.poke)
+            dispatcher._waking.unwatch(dispatcher.watched, dispatcher.poke)
             for key in [key for key, each in _dispatchers.items() if each is dispatcher]:
                 del _dispatchers[key]
 

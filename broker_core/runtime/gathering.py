@@ -145,8 +145,8 @@ class _Line(Generic[C]):
     def note_speed(self, group: Sequence[C], seconds: float) -> None:
         """Limit the next group to the size that should take SECONDS_FOR_A_GROUP, given the time that this one took."""
         size = sum(call.size for call in group)
-        wanted = size * SECONDS_FOR_A_GROUP / seconds if seconds > 0 else MOST_IN_A_GROUP
-        self._most = max(FEWEST_IN_A_GROUP, int(min(wanted, MOST_IN_A_GROUP)))
+        target_size = size * SECONDS_FOR_A_GROUP / seconds if seconds > 0 else MOST_IN_A_GROUP
+        self._most = max(FEWEST_IN_A_GROUP, int(min(target_size, MOST_IN_A_GROUP)))
 
 
 class _ThreadCall(_Call):

@@ -26,13 +26,13 @@ class Allowance:
         self._at = time.monotonic()
         self._lock = threading.Lock()
 
-    def take(self, wanted: int) -> int:
+    def take(self, requested: int) -> int:
         """How many of the wanted ones are allowed now."""
         with self._lock:
             now = time.monotonic()
             self._left = min(self._rate, self._left + (now - self._at) * self._rate)
             self._at = now
-            taken = min(wanted, int(self._left))
+            taken = min(requested, int(self._left))
             self._left -= taken
             return taken
 

@@ -107,5 +107,5 @@ def disk() -> Disk | None:
 
 
 def _missing() -> int:
-    found = disk() if connections.current_database().alias == "default" else None
-    return found.missing if found else 0
+    space = disk() if connections.current_database().alias == "default" else None
+    return space.missing if space else 0

@@ -18,14 +18,14 @@ POLL_SECONDS = 1.0  # between attempts while waiting, if no wake-up arrives
 def poll_for_messages(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> Steps:
     """Run `take` until it returns messages of these entities, at most so long; returns its last result."""
     deadline, signal = time.monotonic() + max_wait_seconds, Signal()
-    with watching([WatchedList(entity_id) for entity_id in entity_ids], signal.set) as here:
+    with watching([WatchedList(entity_id) for entity_id in entity_ids], signal.set) as waking:
         while (left := deadline - time.monotonic()) > 0:
             signal.clear()
-            found = yield from take()
-            if found:
-                return found
+            messages = yield from take()
+            if messages:
+                return messages
             for entity_id in entity_ids:
-                here.expect(entity_id)
+                waking.expect(entity_id)
             yield WaitForSignal(signal, min(left, POLL_SECONDS))
         return (yield from take())
 

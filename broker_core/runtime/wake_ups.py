@@ -212,29 +212,29 @@ class WakeUps:
     def _due(self, now: float, is_regular: bool) -> list[WatchedList]:
         """The lists to check now: all, or those with an early check."""
         with self._lock:
-            found: dict[WatchedList, None] = {}
+            due: dict[WatchedList, None] = {}
             for entity in self._entities.values():
                 is_early = entity.check_at is not None and entity.check_at <= now
                 if is_regular or is_early:
-                    found.update(dict.fromkeys(watched for watched, _ in entity.pokes))
+                    due.update(dict.fromkeys(watched for watched, _ in entity.pokes))
                     entity.checked_at = now
                 if is_early:
                     entity.check_at = None
-            return list(found)
+            return list(due)
 
     def _check(self, lists: list[WatchedList]) -> None:
         """Mark these entities as waited for, and wake the calls of those that are ready or do not exist any more."""
         began = time.monotonic()
         rows = driver.run(_ask(lists)) if lists else []
-        found = {lists[row.place - 1]: row for row in rows}
+        rows_by_list = {lists[row.place - 1]: row for row in rows}
         with self._lock:
             for watched in lists:
                 if (entity := self._entities.get(watched.entity_id)) is not None:
                     entity.confirmed_at = began
-                    if watched in found:
-                        self._marked(entity, found[watched].is_marked, began)
+                    if watched in rows_by_list:
+                        self._marked(entity, rows_by_list[watched].is_marked, began)
         for watched in lists:
-            if watched not in found or found[watched].is_ready:
+            if watched not in rows_by_list or rows_by_list[watched].is_ready:
                 for each, poke in self._pokes(watched.entity_id):
                     if each == watched:
                         poke()
@@ -301,24 +301,24 @@ _making = threading.Lock()
 def wake_ups() -> WakeUps:
     """Those of the database in use."""
     database = connections.current_database()
-    found = _of_database.get(database)
-    if found is None:
+    instance = _of_database.get(database)
+    if instance is None:
         with _making:
-            found = _of_database.setdefault(database, WakeUps(database))
-    return found
+            instance = _of_database.setdefault(database, WakeUps(database))
+    return instance
 
 
 @contextmanager
 def watching(lists: Collection[WatchedList], poke: Poke) -> Iterator[WakeUps]:
     """Within the block, `poke` is called whenever messages of these lists may have arrived."""
-    here = wake_ups()
+    waking = wake_ups()
     for watched in lists:
-        here.watch(watched, poke)
+        waking.watch(watched, poke)
     try:
-        yield here
+        yield waking
     finally:
         for watched in lists:
-            here.unwatch(watched, poke)
+            waking.unwatch(watched, poke)
 
 
 def _stop_all() -> None:

@@ -84,7 +84,7 @@ def settled(channel):
     """Wait until the first look of a waiting call, which finds nothing, is over."""
 
     def is_over(dispatcher):
-        is_due = dispatcher._is_due and any(listener.wanted() for listener in dispatcher._listeners)
+        is_due = dispatcher._is_due and any(listener.capacity() for listener in dispatcher._listeners)
         return not is_due and not dispatcher._is_running
 
     eventually(lambda: channel.dispatchers and all(map(is_over, channel.dispatchers)))

@@ -24,7 +24,7 @@ class Fixed:
     def __init__(self, wanted, priority=0, served=0):
         self._wanted, self.priority, self.served = wanted, priority, served
 
-    def wanted(self):
+    def capacity(self):
         return self._wanted
 
 
@@ -35,8 +35,8 @@ listeners = st.lists(st.builds(Fixed, st.integers(0, 6), st.integers(0, 2), st.i
 def test_turns_distribute_all_messages_up_to_the_requested_numbers(found, most):
     plan = turns(found, most)
     given_to = Counter(plan)
-    assert len(plan) == min(most, sum(each.wanted() for each in found))
-    assert all(count <= each.wanted() for each, count in given_to.items())
+    assert len(plan) == min(most, sum(each.capacity() for each in found))
+    assert all(count <= each.capacity() for each, count in given_to.items())
 
 
 @given(listeners, st.integers(0, 40))
@@ -45,7 +45,7 @@ def test_a_higher_priority_is_satisfied_before_a_lower_one(found, most):
     given_to = Counter(plan := turns(found, most))
     assert [each.priority for each in plan] == sorted((each.priority for each in plan), reverse=True)
     for lower in given_to:
-        assert all(given_to[each] == each.wanted() for each in found if each.priority > lower.priority)
+        assert all(given_to[each] == each.capacity() for each in found if each.priority > lower.priority)
 
 
 @given(listeners, st.integers(0, 40))
@@ -53,13 +53,13 @@ def test_equal_priorities_are_served_in_turn_beginning_with_the_one_served_longe
     given_to = Counter(plan := turns(found, most))
     for one in found:
         for other in found:
-            if one.priority == other.priority and given_to[other] < other.wanted():
+            if one.priority == other.priority and given_to[other] < other.capacity():
                 assert given_to[one] <= given_to[other] + 1  # one that is not satisfied is at most one behind
-                if one.served < other.served and one.wanted():
-                    assert given_to[one] >= given_to[other] or given_to[one] == one.wanted()
+                if one.served < other.served and one.capacity():
+                    assert given_to[one] >= given_to[other] or given_to[one] == one.capacity()
     for level in {each.priority for each in plan}:
         assert (first := next(each for each in plan if each.priority == level)).served == min(
-            each.served for each in found if each.priority == level and each.wanted()
+            each.served for each in found if each.priority == level and each.capacity()
         ), first
 
 

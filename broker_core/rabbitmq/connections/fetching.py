@@ -94,7 +94,7 @@ class _Listener:
         self.consumer, self.holder, self.priority, self.served = consumer, consumer.holder, consumer.priority, 0
         self.signal: Signal | None = consumer.channel.signal
 
-    def wanted(self) -> int:
+    def capacity(self) -> int:
         consumer = self.consumer
         if consumer.has_ended or not (consumer.may_take or _may_become_active(consumer)):
             return 0

@@ -229,7 +229,7 @@ def _received(
     require_count("max_count", max_count)
     receiver, receive = Receiver(address, actor, max_count), partial(_receive_in_turns, name)
     if completion is not None:
-        rows = [row for _, row in (yield from receive(receiver, [receiver], completion)).given]
+        rows = [row for _, row in (yield from receive(receiver, [receiver], completion)).assignments]
         if rows or max_wait_seconds <= 0:
             return rows
 
@@ -263,7 +263,7 @@ def _receive_in_turns(
         status = status or next(iter((yield call("entity_status", entity_id=entity.id))), None)
         if status:
             yield from _tidy_and_take(take, entity.id, status)
-    return dispatcher.Received(take.given, not take.left, entity.id)
+    return dispatcher.Received(take.assignments, not take.left, entity.id)
 
 
 def _tidy_and_take(take: _Taker, entity_id: int, status: Any) -> Steps[None]:
@@ -275,7 +275,7 @@ def _tidy_and_take(take: _Taker, entity_id: int, status: Any) -> Steps[None]:
     changed = yield from tidy(entity_id, status)
     if take.bounds_lag or changed >= BATCH:
         yield from advance_head(entity_id, subqueue)
-    if take.left and (changed or passes_locked and (not take.given or status.locks)):
+    if take.left and (changed or passes_locked and (not take.assignments or status.locks)):
         yield from take.more(entity_id)
 
 
@@ -293,13 +293,13 @@ class _Taker:
         self._plan: Sequence[Receiver] = (
             [receiver] * receiver.max_count if self._is_for_one else dispatcher.turns(waiting, dispatcher.MOST_IN_A_ROUND)
         )
-        self.given: list[tuple[Receiver, Any]] = []
+        self.assignments: list[tuple[Receiver, Any]] = []
         self.bounds_lag = False
 
     @property
     def left(self) -> int:
         """How many more messages are wanted."""
-        return len(self._plan) - len(self.given)
+        return len(self._plan) - len(self.assignments)
 
     def __call__(self, entity_id: int) -> Steps[list]:
         if (connections.current_database(), entity_id, self.address.subqueue) in _passing_locked:
@@ -315,7 +315,7 @@ class _Taker:
         yield from self._past_locked(entity_id, past_deadlines=True)
 
     def _run(self, statement: str, entity_id: int, **params: Any) -> Steps[list]:
-        takers = self._plan[len(self.given) :]
+        takers = self._plan[len(self.assignments) :]
         params |= {"entity_id": entity_id, "subqueue": self.address.subqueue, "max_count": len(takers)}
         if self._is_for_one:
             params["holder"] = takers[0].holder
@@ -327,7 +327,7 @@ class _Taker:
         else:
             rows = yield receiving
         rows = by_number(rows)
-        self.given += zip(takers, rows, strict=False)
+        self.assignments += zip(takers, rows, strict=False)
         return rows
 
     def _past_locked(self, entity_id: int, *, past_deadlines: bool) -> Steps[list]:
