@@ -44,10 +44,10 @@ def wrong_kind(name: str, value: Any, kind: Any) -> InvalidArgument:
 
 def storage_problem(text: str) -> str | None:
     """Why the database cannot store the text; None if it can."""
-    found = None if text.isascii() and "\x00" not in text else _UNSTORABLE.search(text)
-    if found is None:
+    match = None if text.isascii() and "\x00" not in text else _UNSTORABLE.search(text)
+    if match is None:
         return None
-    what = "a NUL character, which cannot be stored" if found[0] == "\x00" else "an unpaired surrogate, which must be a string"
+    what = "a NUL character, which cannot be stored" if match[0] == "\x00" else "an unpaired surrogate, which must be a string"
     return f"{text[:80]!r} contains {what}"
 
 
@@ -72,11 +72,11 @@ def require_reason(reason: str | None) -> None:
         raise InvalidArgument("reason", f"has {len(reason):,} characters; at most {MAX_REASON} are allowed")
 
 
-def whole_numbers(given: Iterable[int], name: str = "sequence_number") -> list[int]:
+def whole_numbers(values: Iterable[int], name: str = "sequence_number") -> list[int]:
     """The numbers without duplicates, in the order given. Raises InvalidArgument."""
-    if not isinstance(given, Iterable):
-        raise InvalidArgument(name, f"{given!r} must be a list of numbers")
-    numbers = list(given)
+    if not isinstance(values, Iterable):
+        raise InvalidArgument(name, f"{values!r} must be a list of numbers")
+    numbers = list(values)
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
             raise InvalidArgument(name, f"{number!r} must be a whole number from 0 to 2^63 - 1")

@@ -36,18 +36,18 @@ def parse_iso(text: str, name: str = "duration") -> timedelta | None:
 
     Raises InvalidArgument with this name for anything else.
     """
-    found = _ISO.fullmatch(text.strip())
-    if not found or not any(v for k, v in found.groupdict().items() if k != "sign"):
+    match = _ISO.fullmatch(text.strip())
+    if not match or not any(v for k, v in match.groupdict().items() if k != "sign"):
         raise InvalidArgument(name, f"{text!r} must be an ISO 8601 duration such as PT1M30S or P14D")
-    return _total(found, name, text)
+    return _total(match, name, text)
 
 
 def parse_timespan(text: str, name: str = "duration") -> timedelta | None:
     """Parse a .NET time span, `d.hh:mm:ss.fffffff`. Returns None for never."""
-    found = _NET.fullmatch(text.strip())
-    if not found:
+    match = _NET.fullmatch(text.strip())
+    if not match:
         raise InvalidArgument(name, f"{text!r} must be a time span such as 0.00:01:30")
-    return _total(found, name, text)
+    return _total(match, name, text)
 
 
 def parse_human_or_iso(text: str, name: str = "duration") -> timedelta | None:
@@ -110,11 +110,11 @@ def _unit(word: str) -> float | None:
     return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
 
 
-def _total(found: re.Match, name: str, text: str) -> timedelta | None:
-    parts = {k: float(v) for k, v in found.groupdict().items() if v and k != "sign"}
+def _total(match: re.Match, name: str, text: str) -> timedelta | None:
+    parts = {k: float(v) for k, v in match.groupdict().items() if v and k != "sign"}
     size = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
     seconds = sum(count * size[unit] for unit, count in parts.items())
-    return _bounded(-seconds if found["sign"] else seconds, name, text)
+    return _bounded(-seconds if match["sign"] else seconds, name, text)
 
 
 def _bounded(seconds: float, name: str, text: str) -> timedelta | None:

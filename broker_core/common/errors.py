@@ -126,9 +126,9 @@ class EntityProtected(BrokerError):
     def __init__(self, entities: Iterable[str]):
         self.entities = tuple(entities)
         many = len(self.entities) > 1
-        shown = ", ".join(f"'{entity}'" for entity in self.entities[:3]) + (" ..." if len(self.entities) > 3 else "")
+        listed = ", ".join(f"'{entity}'" for entity in self.entities[:3]) + (" ..." if len(self.entities) > 3 else "")
         super().__init__(
-            f"{shown} {'are' if many else 'is'} protected from deletion. Nothing was deleted; remove the protection in the "
+            f"{listed} {'are' if many else 'is'} protected from deletion. Nothing was deleted; remove the protection in the "
             "settings first."
         )
 
@@ -138,9 +138,9 @@ class LockLost(BrokerError):
 
     def __init__(self, tokens: Iterable[object]):
         self.tokens = tuple(tokens)
-        shown = ", ".join(str(t) for t in self.tokens[:3]) + (" ..." if len(self.tokens) > 3 else "")
+        listed = ", ".join(str(t) for t in self.tokens[:3]) + (" ..." if len(self.tokens) > 3 else "")
         super().__init__(
-            f"The lock supplied is invalid: {shown}. It expired, or the message was already settled. "
+            f"The lock supplied is invalid: {listed}. It expired, or the message was already settled. "
             "Nothing was changed; receive the message again."
         )
 
@@ -186,8 +186,8 @@ class MessageNotFound(BrokerError):
 
     def __init__(self, entity: str, sequence_numbers: Iterable[int], what: str):
         self.entity, self.sequence_numbers = entity, tuple(sequence_numbers)
-        shown = ", ".join(str(n) for n in self.sequence_numbers[:5]) + (" ..." if len(self.sequence_numbers) > 5 else "")
-        super().__init__(f"'{entity}' has no {what} with the sequence number {shown}. Nothing was changed.")
+        listed = ", ".join(str(n) for n in self.sequence_numbers[:5]) + (" ..." if len(self.sequence_numbers) > 5 else "")
+        super().__init__(f"'{entity}' has no {what} with the sequence number {listed}. Nothing was changed.")
 
 
 class MessageTooLarge(BrokerError):

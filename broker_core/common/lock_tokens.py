@@ -28,9 +28,9 @@ def is_one_token(tokens: Tokens | str | Sequence[str]) -> bool:
 
 def unique_tokens(tokens: Tokens | str | Sequence[str]) -> list[UUID]:
     """The tokens as UUIDs without duplicates, in the order given. Raises InvalidArgument for an invalid UUID."""
-    given: Any = [tokens] if is_one_token(tokens) else tokens
+    token_list: Any = [tokens] if is_one_token(tokens) else tokens
     try:
-        tokens = [t if isinstance(t, UUID) else UUID(t) for t in given]
+        tokens = [t if isinstance(t, UUID) else UUID(t) for t in token_list]
     except (ValueError, AttributeError, TypeError) as exc:
         raise InvalidArgument("lock_token", "must be a UUID as a receive returned it, or a list of them") from exc
     return list({t.int: t for t in tokens}.values())  # hashing a UUID itself is slow

@@ -115,20 +115,20 @@ def compare(routes: Iterable[Rerouted[M]]) -> Comparison[Any, M]:
     outcomes = dict.fromkeys(Outcome, 0)
     destinations: dict[Any, DestinationChange] = {}
     total = 0
-    for one in routes:
-        total += one.weight
-        outcomes[outcome(one.before, one.after)] += one.weight
-        for name in one.before.keys() | one.after.keys():
+    for route in routes:
+        total += route.weight
+        outcomes[outcome(route.before, route.after)] += route.weight
+        for name in route.before.keys() | route.after.keys():
             change = destinations.setdefault(name, DestinationChange(name))
-            before, after = len(one.before.get(name, ())), len(one.after.get(name, ()))
-            change.before += before * one.weight
-            change.after += after * one.weight
-            change.gains += max(0, after - before) * one.weight
-            change.losses += max(0, before - after) * one.weight
+            before, after = len(route.before.get(name, ())), len(route.after.get(name, ()))
+            change.before += before * route.weight
+            change.after += after * route.weight
+            change.gains += max(0, after - before) * route.weight
+            change.losses += max(0, before - after) * route.weight
             examples = change.gained if after > before else change.lost if after < before else None
             if examples is not None and len(examples) < MOST_EXAMPLES:
-                examples.append(one.message)
-    ranked = sorted(destinations.values(), key=lambda one: (-one.gains - one.losses, str(one.destination)))
+                examples.append(route.message)
+    ranked = sorted(destinations.values(), key=lambda entry: (-entry.gains - entry.losses, str(entry.destination)))
     return Comparison(total, outcomes, tuple(ranked))
 
 

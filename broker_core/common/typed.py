@@ -21,9 +21,9 @@ class Typed:
 
     def __new__(cls, type: str, value: Any) -> Typed:
         base = next((base for base in _READ_AS if isinstance(value, base) and not isinstance(value, bool)), None)
-        made = object.__new__(_Wrapped) if base is None else base.__new__(_READ_AS[base], value)
-        made.__dict__.update(type=type, value=value if base is None else base(value))
-        return made
+        instance = object.__new__(_Wrapped) if base is None else base.__new__(_READ_AS[base], value)
+        instance.__dict__.update(type=type, value=value if base is None else base(value))
+        return instance
 
     def __repr__(self) -> str:
         return f"Typed({self.type!r}, {self.value!r})"
