@@ -26,7 +26,7 @@ from django.conf import settings
 
 from broker_core import namespaces
 from broker_core.common.types import Actor, EntityAddress, Family
-from broker_core.history.storage import archive_here
+from broker_core.history.storage import current_archive
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
 from explorer.analysis.running import additions, execution, java, pipeline
@@ -152,7 +152,7 @@ def _generated(report, events: int, *, skew: float | None = None) -> Generated:
         raise AssertionError(run.message)
     seconds = run.duration.total_seconds()
     report.line(f"generate {run.events:,} events, with a new driver", f"{run.events / seconds:,.0f}/s")
-    here = archive_here()
+    here = current_archive()
     paths = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, namespace_id=queues[0].namespace_id).order_by("path")
     return Generated(run.events, [here.address(one.path) for one in paths], [one.pk for one in queues])
 

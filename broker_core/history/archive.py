@@ -73,24 +73,24 @@ def part_of(slice_id: int, day: date, namespace_id: int) -> pa.Table:
     with connected() as connection:
         slice_ = _require_events(connection, slice_id, row(connection, "history_cluster").system_identifier)
         events = _events(connection, slice_)
-    here = pc.and_(pc.equal(events["namespace_id"], namespace_id), pc.equal(events["day"], pa.scalar(day)))
-    return ordering.in_order(events.filter(here).sort_by(_EVENTS.order)).select(schema.EVENT.names)
+    is_in_part = pc.and_(pc.equal(events["namespace_id"], namespace_id), pc.equal(events["day"], pa.scalar(day)))
+    return ordering.in_order(events.filter(is_in_part).sort_by(_EVENTS.order)).select(schema.EVENT.names)
 
 
 def _require_events(connection: psycopg.Connection, slice_id: int, system_identifier: int) -> ArchiveSlice:
     """The slice. Raises NotAllowed if the event table does not have all its events."""
-    found = ArchiveSlice.objects.select_related("epoch").get(pk=slice_id)
-    if found.epoch.system_identifier == ArchiveEpoch.IMPORTED:
+    archive_slice = ArchiveSlice.objects.select_related("epoch").get(pk=slice_id)
+    if archive_slice.epoch.system_identifier == ArchiveEpoch.IMPORTED:
         raise NotAllowed(f"Slice {slice_id} was imported or generated; restore its files from a backup.")
-    if found.epoch.system_identifier != system_identifier:
+    if archive_slice.epoch.system_identifier != system_identifier:
         raise NotAllowed(f"Slice {slice_id} was archived from another database cluster; restore its files from a backup.")
-    kept = row(connection, "history_events_in_slice", from_xid=found.from_xid, to_xid=found.to_xid).events
-    if kept != found.events:
+    present = row(connection, "history_events_in_slice", from_xid=archive_slice.from_xid, to_xid=archive_slice.to_xid).events
+    if present != archive_slice.events:
         raise NotAllowed(
-            f"Slice {slice_id} cannot be written again: the event table has {kept:,} of its {found.events:,} events, "
+            f"Slice {slice_id} cannot be written again: the event table has {present:,} of its {archive_slice.events:,} events, "
             "because days were dropped. Restore its files from a backup."
         )
-    return found
+    return archive_slice
 
 
 def horizon_holder():
@@ -172,7 +172,7 @@ def _slices(connection: psycopg.Connection, epoch, horizon: int, max_events: int
 def _write_slice(connection: psycopg.Connection, opened, system_identifier: int) -> int:
     """Write a slice's files and mark it done. Returns its number of events."""
     events = _events(connection, opened)
-    archive = storage.archive_here()
+    archive = storage.current_archive()
     facts = {"slice": opened.id, "system_identifier": system_identifier}
     files = [file for part in _by_namespace(events) for file in _write_namespace(archive, part, opened.id, facts)]
     columns = {name: [getattr(file, name) for file in files] for name in _OF_FILE}

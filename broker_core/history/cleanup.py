@@ -36,14 +36,14 @@ def clean_up_archive() -> CleanedUp:
 def delete_unused(connection: psycopg.Connection, age: timedelta = READERS) -> int:
     """Delete the files and folders that no reader can have open any more, and a job's folder with the last of its files. Returns
     how many."""
-    here = storage.archive_here()
+    archive_files = storage.current_archive()
     paths = [path for (path,) in connection.execute(archive.SQL["history_unused"], {"age": age}).fetchall()]
     for path in paths:
-        here.delete(path)
+        archive_files.delete(path)
         archive.run(connection, "history_forget_unused", path=path)
     for folder in {"/".join(path.split("/")[:2]) for path in paths if path.startswith(f"{manifest.DERIVED}/")}:
         if not manifest.has_files(folder):
-            here.delete(f"{folder}/")
+            archive_files.delete(f"{folder}/")
     return len(paths)
 
 
@@ -61,7 +61,7 @@ def write_again(damaged: ArchiveFile) -> int:
         if table.num_rows != sum(file.rows for file in group):
             raise NotAllowed(f"{damaged.path} was not replaced: the event table gives another number of rows than it had.")
         path = f"events/day={damaged.day}/namespace={damaged.namespace_id}/restored-{damaged.pk:010d}.parquet"
-        written = contents.write(storage.archive_here(), rows=table, path=path, facts={}, slices=slices, **same)
+        written = contents.write(storage.current_archive(), rows=table, path=path, facts={}, slices=slices, **same)
         with transaction.atomic():
             ArchiveUnusedFile.objects.bulk_create(ArchiveUnusedFile(path=file.path, since=Now()) for file in group)
             ArchiveFile.objects.filter(pk__in=[file.pk for file in group]).delete()

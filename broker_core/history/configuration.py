@@ -22,23 +22,23 @@ from . import archive, contents, schema, storage
 
 def archive_revisions(connection: psycopg.Connection) -> int:
     """Archive the revisions that are not archived yet. Returns how many. The caller holds the lock on replacing files."""
-    here, present, added = storage.archive_here(), _present(connection), 0
+    archive_files, present, added = storage.current_archive(), _present(connection), 0
     for namespace_id in pc.unique(present["namespace_id"]).to_pylist():
         new = present.filter(pc.equal(present["namespace_id"], namespace_id)).select(schema.SETTING.names)
         old = ArchiveFile.objects.filter(content=ArchiveFile.SETTINGS, namespace_id=namespace_id).first()
-        whole = _together([new] if old is None else [_read(here, old), new])
+        whole = _together([new] if old is None else [_read(archive_files, old), new])
         if old is None or whole.num_rows > old.rows:
             added += whole.num_rows - (old.rows if old else 0)
-            _replace(here, namespace_id, old, whole)
+            _replace(archive_files, namespace_id, old, whole)
     return added
 
 
-def _replace(here: Any, namespace_id: int, old: ArchiveFile | None, rows: pa.Table) -> None:
+def _replace(archive_files: Any, namespace_id: int, old: ArchiveFile | None, rows: pa.Table) -> None:
     last = pc.max(rows["revision_id"]).as_py()
     path = f"settings/namespace={namespace_id}/revisions-{last:010d}-{rows.num_rows}.parquet"
     ArchiveUnusedFile.objects.update_or_create(path=path, defaults={"since": Now()})
     last_day = pc.max(rows["since"]).as_py().date()
-    written = contents.write(here, ArchiveFile.SETTINGS, rows, path, {}, day=last_day, namespace_id=namespace_id)
+    written = contents.write(archive_files, ArchiveFile.SETTINGS, rows, path, {}, day=last_day, namespace_id=namespace_id)
     with transaction.atomic():
         if old is not None:
             ArchiveUnusedFile.objects.create(path=old.path, since=Now())
@@ -53,8 +53,8 @@ def _present(connection: psycopg.Connection) -> pa.Table:
     return archive.read_arrow(connection, "history_revisions").cast(columns)
 
 
-def _read(here: Any, file: ArchiveFile) -> pa.Table:
-    with here.open(file.path) as opened:
+def _read(archive_files: Any, file: ArchiveFile) -> pa.Table:
+    with archive_files.open(file.path) as opened:
         return schema.conform(pq.read_table(opened), schema.SETTING)
 
 

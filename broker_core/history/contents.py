@@ -41,14 +41,14 @@ CONTENTS = {
 
 
 def write(
-    here: storage.Folder | storage.Remote, content: str, rows: pa.Table, path: str, facts: dict[str, Any], **values: Any
+    archive_files: storage.Folder | storage.Remote, content: str, rows: pa.Table, path: str, facts: dict[str, Any], **values: Any
 ) -> ArchiveFile:
     """Write rows of a content as a file. Returns its entry in the manifest, which is not saved.
 
     facts: for the file's metadata. values: the day, the namespace and further fields of the entry.
     """
     of = CONTENTS[content]
-    stored = here.write(rows.cast(schema.with_metadata(of.columns, **facts)), path)
+    stored = archive_files.write(rows.cast(schema.with_metadata(of.columns, **facts)), path)
     span = pc.min_max(rows[of.begins[0]]).as_py()
     return ArchiveFile(
         content=content, path=path, rows=rows.num_rows, bytes=stored.bytes, checksum=stored.checksum,

@@ -63,20 +63,20 @@ class Change:
 def state() -> ArchiveState:
     """How much is archived."""
     slices = ArchiveSlice.objects.filter(state=ArchiveSlice.DONE)
-    found = slices.aggregate(
+    totals = slices.aggregate(
         archived=Sum("events"), underived=Sum("events", filter=Q(derived=False)), newest=Max("done_at"), slices=Count("pk")
     )
     size = ArchiveFile.objects.aggregate(bytes=Sum("bytes"))
-    return ArchiveState(found["archived"] or 0, size["bytes"] or 0, found["slices"], found["newest"], found["underived"] or 0)
+    return ArchiveState(totals["archived"] or 0, size["bytes"] or 0, totals["slices"], totals["newest"], totals["underived"] or 0)
 
 
 def files(content: str, namespace_ids: Sequence[int], start: datetime, end: datetime) -> list[ArchiveFile]:
     """The files of a content in these namespaces with rows that were there at some time in a range."""
-    found = ArchiveFile.objects.filter(content=content, namespace_id__in=namespace_ids)
+    matching = ArchiveFile.objects.filter(content=content, namespace_id__in=namespace_ids)
     if content == ArchiveFile.SETTINGS:
-        return list(found.order_by("path"))
+        return list(matching.order_by("path"))
     inside = (Q(first_at__lt=end) | Q(first_at=None)) & (Q(last_at__gte=start) | Q(last_at=None))
-    return list(found.filter(inside).order_by("path"))
+    return list(matching.filter(inside).order_by("path"))
 
 
 def underived() -> QuerySet[ArchiveSlice]:
@@ -95,25 +95,25 @@ def enter(folder: str, change: Change) -> list[ArchiveFile]:
     Raises ServerBusy if another job changed the same meanwhile, and RuntimeError if the files have another number of rows than
     they should; then the manifest is as it was.
     """
-    here = storage.archive_here()
-    entered = [_entry(here, path, change) for path in here.below(folder) if path.endswith(".parquet")]
-    if change.rows is not None and (found := sum(one.rows for one in entered)) != change.rows:
-        raise RuntimeError(f"The job wrote {found:,} rows instead of {change.rows:,}; nothing was changed.")
+    archive_files = storage.current_archive()
+    entered = [_entry(archive_files, path, change) for path in archive_files.below(folder) if path.endswith(".parquet")]
+    if change.rows is not None and (written := sum(file.rows for file in entered)) != change.rows:
+        raise RuntimeError(f"The job wrote {written:,} rows instead of {change.rows:,}; nothing was changed.")
     with transaction.atomic():
         replaced = list(ArchiveFile.objects.select_for_update().filter(pk__in=change.replaces))
         slices = ArchiveSlice.objects.select_for_update().filter(pk__in=change.slices, derived=False)
         if len(replaced) != len(change.replaces) or len(slices) != len(change.slices):
             raise ServerBusy("Another job has derived the same history meanwhile; its result is kept.")
-        ArchiveUnusedFile.objects.bulk_create(ArchiveUnusedFile(path=one.path, since=Now()) for one in replaced)
+        ArchiveUnusedFile.objects.bulk_create(ArchiveUnusedFile(path=file.path, since=Now()) for file in replaced)
         ArchiveFile.objects.filter(pk__in=change.replaces).delete()
         ArchiveSlice.objects.filter(pk__in=change.slices).update(derived=True)
         ArchiveFile.objects.filter(pk__in=change.rolled_up).update(rolled_up=True)
         for day, namespace_id in change.rebuilt:
             ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
         if change.added:
-            slice_id = _add_slice(sum(one.rows for one in entered))
-            for one in entered:
-                one.imported, one.slice_id = True, slice_id
+            slice_id = _add_slice(sum(file.rows for file in entered))
+            for file in entered:
+                file.imported, file.slice_id = True, slice_id
         ArchiveFile.objects.bulk_create(entered)
         ArchiveUnusedFile.objects.filter(path=f"{folder}/").delete()
     return entered
@@ -130,18 +130,18 @@ def days_to_roll_up(before: date | None) -> list[list[ArchiveFile]]:
     late = ArchiveFile.objects.filter(content=ArchiveFile.LIVES, rolled_up=False)
     if before is not None:
         late = late.filter(day__lt=before)
-    wanted = late.values_list("day", "namespace_id").distinct().order_by("day", "namespace_id")
+    late_days = late.values_list("day", "namespace_id").distinct().order_by("day", "namespace_id")
     lives = ArchiveFile.objects.filter(content=ArchiveFile.LIVES).order_by("path")
-    return [list(lives.filter(day=day, namespace_id=namespace_id)) for day, namespace_id in wanted]
+    return [list(lives.filter(day=day, namespace_id=namespace_id)) for day, namespace_id in late_days]
 
 
 def rolled_files(groups: Iterable[list[ArchiveFile]]) -> list[ArchiveFile]:
     """The files of counts and histograms of the days and namespaces of these files."""
-    found: list[ArchiveFile] = []
+    rolled: list[ArchiveFile] = []
     for group in groups:
         same = ArchiveFile.objects.filter(day=group[0].day, namespace_id=group[0].namespace_id)
-        found += same.filter(content__in=ArchiveFile.ROLLED)
-    return found
+        rolled += same.filter(content__in=ArchiveFile.ROLLED)
+    return rolled
 
 
 def groups_to_merge(before: date) -> list[list[ArchiveFile]]:
@@ -194,10 +194,10 @@ def _add_slice(events: int) -> int:
     return slice_id
 
 
-def _entry(here: Any, path: str, change: Change) -> ArchiveFile:
+def _entry(archive_files: Any, path: str, change: Change) -> ArchiveFile:
     """The entry of a file that a job wrote, `.../content=.../day=.../namespace=.../x.parquet`."""
     keys = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
-    with here.open(path) as opened:
+    with archive_files.open(path) as opened:
         content = opened.read_buffer()
     footer = pq.read_metadata(pa.BufferReader(content))
     of = CONTENTS[keys["content"]]
@@ -219,12 +219,12 @@ def _entry(here: Any, path: str, change: Change) -> ArchiveFile:
 
 def _bounds(footer: pq.FileMetaData, names: Sequence[str], which: str) -> list[datetime]:
     """The least or greatest values of columns, by the statistics of a file."""
-    wanted = [place for place, name in enumerate(footer.schema.names) if name in names]
-    found = []
+    columns = [place for place, name in enumerate(footer.schema.names) if name in names]
+    bounds = []
     for group in range(footer.num_row_groups):
-        for place in wanted:
+        for place in columns:
             statistics = footer.row_group(group).column(place).statistics
             if statistics is not None and statistics.has_min_max:
                 value = getattr(statistics, which)
-                found.append(value if value.tzinfo else value.replace(tzinfo=UTC))
-    return found
+                bounds.append(value if value.tzinfo else value.replace(tzinfo=UTC))
+    return bounds

@@ -31,17 +31,17 @@ def choose(entity_ids: Iterable[int], keys: Iterable[str], *, actor: Actor) -> l
     namespaces = dict(Entity.objects.filter(pk__in=list(entity_ids)).order_by("pk").values_list("pk", "namespace__name"))
     for namespace in set(namespaces.values()) or {"entities"}:
         actor.require(Right.OPERATE, namespace)
-    wanted = list(dict.fromkeys(key.strip() for key in keys if key.strip()))
-    if len(wanted) > MOST_KEYS:
-        raise InvalidArgument("keys", f"can be at most {MOST_KEYS}; there are {len(wanted)}")
-    for key in wanted:
+    names = list(dict.fromkeys(key.strip() for key in keys if key.strip()))
+    if len(names) > MOST_KEYS:
+        raise InvalidArgument("keys", f"can be at most {MOST_KEYS}; there are {len(names)}")
+    for key in names:
         if len(key) > MOST_CHARACTERS or not key.isprintable() or '"' in key or "\\" in key:
             raise InvalidArgument("keys", f"must be names of at most {MOST_CHARACTERS} characters without quotes: {key[:50]!r}")
-    if wanted:
+    if names:
         ArchivedProperties.objects.bulk_create(
-            (ArchivedProperties(entity_id=one, keys=wanted) for one in namespaces),
+            (ArchivedProperties(entity_id=namespace_id, keys=names) for namespace_id in namespaces),
             update_conflicts=True, unique_fields=["entity_id"], update_fields=["keys"],
         )  # fmt: skip
     else:
         ArchivedProperties.objects.filter(pk__in=list(namespaces)).delete()
-    return wanted
+    return names

@@ -68,8 +68,8 @@ def create_partitions(today: date | None = None, *, days_before: int = 0, days_a
     with connected() as connection:
         present = {day for _, day, _ in connection.execute(SQL["history_partitions"]).fetchall()}
         stranded = {day for (day,) in connection.execute(SQL["history_days_in_default"]).fetchall()}
-        wanted = {today + timedelta(days=offset) for offset in range(-days_before, days_ahead + 1)} | stranded
-        return [day for day in sorted(wanted - present) if _create(connection, day)]
+        needed = {today + timedelta(days=offset) for offset in range(-days_before, days_ahead + 1)} | stranded
+        return [day for day in sorted(needed - present) if _create(connection, day)]
 
 
 def index_closed_partitions(today: date | None = None) -> list[date]:
@@ -80,10 +80,12 @@ def index_closed_partitions(today: date | None = None) -> list[date]:
     """
     today = today or (datetime.now(UTC) - CLOSED_AFTER).date()
     with connected() as connection:
-        found = connection.execute(SQL["history_partitions"]).fetchall()
-        missing = {day: (name, INDEXES.keys() - set(indexes)) for name, day, indexes in found if day < today}
+        partitions = connection.execute(SQL["history_partitions"]).fetchall()
+        missing = {day: (name, INDEXES.keys() - set(indexes)) for name, day, indexes in partitions if day < today}
         return [
-            day for day, (name, some) in missing.items() if some and all(_index(connection, name, one) for one in sorted(some))
+            day
+            for day, (name, some) in missing.items()
+            if some and all(_index(connection, name, index) for index in sorted(some))
         ]
 
 
@@ -102,7 +104,7 @@ def drop_old_partitions(today: date | None = None, *, retention: timedelta = RET
                 continue
             outcome["unarchived" if counts else "dropped"].append((day, *counts) if counts else day)
         forgotten = _forget_entities(connection)
-    return Dropped(**{name: tuple(found) for name, found in outcome.items()}, forgotten=forgotten)
+    return Dropped(**{name: tuple(partitions) for name, partitions in outcome.items()}, forgotten=forgotten)
 
 
 def forget_archived_days(today: date | None = None) -> list[str]:

@@ -67,8 +67,8 @@ SETTING = pa.schema(
 
 def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
     """The table with exactly these columns: those that it lacks, as files of earlier versions may, are NULL."""
-    there = set(table.column_names)
-    arrays = [table[c.name] if c.name in there else pa.nulls(table.num_rows, c.type) for c in columns]
+    present = set(table.column_names)
+    arrays = [table[c.name] if c.name in present else pa.nulls(table.num_rows, c.type) for c in columns]
     return pa.table(arrays, names=columns.names).cast(columns)
 
 
@@ -78,28 +78,28 @@ def with_metadata(schema: pa.Schema, **facts) -> pa.Schema:
     return schema.with_metadata({f"vitrine.{name}": str(value) for name, value in stated.items()})
 
 
-def version_of(found: pa.Schema) -> int | None:
+def version_of(columns: pa.Schema) -> int | None:
     """The schema version in a file's metadata, or, if a job wrote it, in that of a column; None if it has none."""
-    stated = found.metadata or {}
+    stated = columns.metadata or {}
     text = stated.get(b"vitrine.version", b"").decode(errors="replace")
     if text.isdecimal():
         return int(text)
     fields = json.loads(stated.get(_ROWS_OF_SPARK, b"{}")).get("fields", [])
-    return next((one["metadata"]["vitrine.version"] for one in fields if "vitrine.version" in one["metadata"]), None)
+    return next((field["metadata"]["vitrine.version"] for field in fields if "vitrine.version" in field["metadata"]), None)
 
 
-def problem_of(found: pa.Schema, expected: pa.Schema | None) -> str | None:
+def problem_of(actual: pa.Schema, expected: pa.Schema | None) -> str | None:
     """Why a file with this schema cannot be read as `expected`, as the end of a sentence; None if it can. expected: None: only
     the version is checked."""
-    version = version_of(found)
+    version = version_of(actual)
     if version is None:
         return "has no schema version, so Vitrine did not write it"
     if not 1 <= version <= VERSION:
         return f"has schema version {version}; this version of Vitrine reads 1 to {VERSION}"
-    missing = [field.name for field in expected or () if field.name not in found.names]
+    missing = [field.name for field in expected or () if field.name not in actual.names]
     if missing:
         return f"lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
     for field in expected or ():
-        if found.field(field.name).type != field.type:
-            return f"has the column {field.name} as {found.field(field.name).type}, not as {field.type}"
+        if actual.field(field.name).type != field.type:
+            return f"has the column {field.name} as {actual.field(field.name).type}, not as {field.type}"
     return None

@@ -26,7 +26,7 @@ PARQUET = {"compression": "zstd", "use_dictionary": FEW_VALUES}
 GROUP_ROWS = 50_000  # rows of a row group. Files are sorted by entity, and a reader of one entity skips the groups of others
 
 
-def archive_here() -> "Folder | Remote":
+def current_archive() -> "Folder | Remote":
     """The archive of the current database. Each has its own, since each counts its slices and namespaces from one."""
     database = current_database()
     at = settings.ARCHIVE_URL if database.alias == DEFAULT.alias else f"{settings.ARCHIVE_URL}/databases/{database.alias}"
@@ -92,8 +92,10 @@ class Folder:
 
     def below(self, folder: str) -> list[str]:
         """The paths of the files below a folder, in order."""
-        found = (self.root / folder).rglob("*")
-        return sorted(str(one.relative_to(self.root)) for one in found if one.is_file() and not one.name.startswith((".", "_")))
+        paths = (self.root / folder).rglob("*")
+        return sorted(
+            str(path.relative_to(self.root)) for path in paths if path.is_file() and not path.name.startswith((".", "_"))
+        )
 
     def address(self, path: str) -> str:
         """The address at which Spark and pyarrow open the file."""
@@ -147,8 +149,8 @@ class Remote:
 
     def below(self, folder: str) -> list[str]:
         """As Folder.below."""
-        found = self._files.get_file_info(pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True, recursive=True))
-        names = (one.path.removeprefix(f"{self._root}/") for one in found if one.type == pafs.FileType.File)
+        infos = self._files.get_file_info(pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True, recursive=True))
+        names = (info.path.removeprefix(f"{self._root}/") for info in infos if info.type == pafs.FileType.File)
         return sorted(name for name in names if not name.rpartition("/")[2].startswith((".", "_")))
 
     def _write(self, content: pa.Buffer, target: str) -> None:

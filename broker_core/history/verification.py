@@ -31,7 +31,7 @@ def finished_files() -> Iterable[ArchiveFile]:
 
 def damages(files: Iterable[ArchiveFile], *, deep: bool = False) -> Iterator[Damage]:
     """The damaged ones of these files. deep: also read each file whole and compare its checksum; otherwise only its footer."""
-    archive = storage.archive_here()
+    archive = storage.current_archive()
     for file in files:
         problem = _problem(archive, file, deep)
         if problem:

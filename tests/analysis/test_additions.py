@@ -97,7 +97,7 @@ def _rewritten(file):
 
 def _leave_out_a_life():
     """Take a row out of a file of lives, and enter the file as it is then: neither its size nor its checksum tells."""
-    here = storage.archive_here()
+    here = storage.current_archive()
     file = ArchiveFile.objects.filter(content="lives", day="2026-03-02").order_by("path").first()
     table = pq.read_table(here.address(file.path), partitioning=None)
     written = Path(here.address(file.path))
@@ -153,8 +153,8 @@ def test_a_file_on_a_cluster_is_copied_to_the_archive(settings, monkeypatch, tmp
     (tmp_path / "old.csv").write_text(HEADER)
     monkeypatch.setattr(additions.pipeline, "new_folder", lambda jobs: "derived/run-1-x")
     address = additions._address(None, tmp_path / "old.csv", "csv")
-    assert address == storage.archive_here().address("derived/run-1-x/import.csv")
-    with storage.archive_here().open("derived/run-1-x/import.csv") as copied:
+    assert address == storage.current_archive().address("derived/run-1-x/import.csv")
+    with storage.current_archive().open("derived/run-1-x/import.csv") as copied:
         assert copied.read().decode() == HEADER
 
 
@@ -177,7 +177,7 @@ def test_generated_history_is_written_by_a_job(settings):
     [run] = AnalysisRun.objects.filter(kind="generation")
     files = ArchiveFile.objects.filter(content="events")
     assert sum(one.rows for one in files) == run.events > 600 and all(one.imported for one in files)
-    with storage.archive_here().open(f"parameters/run-{run.pk:010d}.json") as opened:
+    with storage.current_archive().open(f"parameters/run-{run.pk:010d}.json") as opened:
         assert b'"longer_than"' in opened.read()
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
     until = datetime(2026, 3, 8, tzinfo=UTC).date()

@@ -48,7 +48,7 @@ def write(queue, content, *rows, columns=messages.LIFE, defaults=LIFE, path=""):
     path = path or f"{content}/a.parquet"
     numbered = [{"entity_id": queue.pk, "sequence_number": i} | defaults | row for i, row in enumerate(rows, start=1)]
     table = pa.Table.from_pylist(numbered, schema=columns).append_column("more", pa.nulls(len(rows), pa.int32()))
-    written = storage.archive_here().write(table, path)
+    written = storage.current_archive().write(table, path)
     ArchiveFile.objects.create(
         content=content, day=NOON.date(), namespace_id=queue.namespace_id, path=path, rows=len(rows), bytes=written.bytes,
         checksum=written.checksum, first_at=NOON, last_at=NOON + HOUR,

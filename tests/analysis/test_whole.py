@@ -67,7 +67,7 @@ def made(run: AnalysisRun | None) -> AnalysisRun:
 
 def rows_of(queue: Entity, content: str, *columns: str) -> list[dict]:
     """The rows of a queue. There are others: a run is requested by a message in a queue of Vitrine's own."""
-    here = storage.archive_here()
+    here = storage.current_archive()
     found = []
     for file in ArchiveFile.objects.filter(content=content):
         with here.open(file.path) as opened:
@@ -131,7 +131,7 @@ def test_all_reports_are_complete_before_and_after_the_nightly_maintenance(order
     columns = ("sequence_number", "deliveries", "enqueued_at", "time_to_live_us")
     kept = sorted(rows_of(orders, "open", *columns), key=str)
     lost = ArchiveFile.objects.get(content="open", namespace_id=orders.namespace_id)
-    Path(storage.archive_here().address(lost.path)).write_bytes(b"")
+    Path(storage.current_archive().address(lost.path)).write_bytes(b"")
     run = made(submission.maintain(actor=OPERATOR))
     assert run.notes == [] and not ArchiveFile.objects.filter(pk=lost.pk).exists()
     assert sorted(rows_of(orders, "open", *columns), key=str) == kept, "made again from events"

@@ -24,7 +24,7 @@ def read(entity_ids, start: datetime, end: datetime) -> list[Revision]:
     """The revisions of these entities that were in force at some time in a range, in order, archived or not yet."""
     with archive.connected() as connection:
         present = configuration._present(connection).select(schema.SETTING.names)
-    archived = [configuration._read(storage.archive_here(), file) for file in ArchiveFile.objects.filter(content="settings")]
+    archived = [configuration._read(storage.current_archive(), file) for file in ArchiveFile.objects.filter(content="settings")]
     rows = [row for row in configuration._together([*archived, present]).to_pylist() if row["entity_id"] in entity_ids]
     found = []
     for row, following in zip(rows, [*rows[1:], None][: len(rows)], strict=True):

@@ -319,7 +319,7 @@ def state() -> State:
     found["counted"] = sum(one.rows for one in named if one.rolled_up)
     for content in sorted({one.content for one in named}):
         own = [one for one in named if one.content == content]
-        rows = sorted(row for one in own for row in _rows(storage.archive_here(), one.path))
+        rows = sorted(row for one in own for row in _rows(storage.current_archive(), one.path))
         found[content] = (len(own), len(rows), hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12])
     return found
 

@@ -251,7 +251,7 @@ def read(content: str) -> list[Row]:
     from broker_core.history import storage
     from broker_core.models import ArchiveFile
 
-    here, found = storage.archive_here(), list[Row]()
+    here, found = storage.current_archive(), list[Row]()
     for path in ArchiveFile.objects.filter(content=content).values_list("path", flat=True):
         with here.open(path) as opened:
             found += pq.read_table(opened).to_pylist()

@@ -211,7 +211,7 @@ class _Top:
 
 def _batches(path: str, columns: pa.Schema, where: ds.Expression) -> Iterator[pa.RecordBatch]:
     """The rows of a file; columns that it lacks are NULL. Raises OSError, pa.ArrowException."""
-    with storage.archive_here().open(path) as opened:
+    with storage.current_archive().open(path) as opened:
         fragment = ds.ParquetFileFormat().make_fragment(opened)
         yield from fragment.to_batches(
             schema=columns, filter=where, batch_size=BATCH_ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False

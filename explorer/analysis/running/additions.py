@@ -108,7 +108,7 @@ def generate_history(jobs: Jobs, run: AnalysisRun) -> None:
     facts = {"seed": request["seed"], "days": request["days"], "until": request["until"]}
     each = [truth | {"load": load} for truth, load in zip(truths, request["loads"], strict=True)]
     path = f"parameters/run-{run.pk:010d}.json"
-    storage.archive_here().store(pa.py_buffer(json.dumps(facts | {"queues": each}, indent=1).encode()), path)
+    storage.current_archive().store(pa.py_buffer(json.dumps(facts | {"queues": each}, indent=1).encode()), path)
     messages, events = sum(one["messages"] - one["not_ended"] for one in truths), sum(one.rows for one in files)
     said = f"{messages:,} messages with {events:,} events, in {len(files):,} files."
     runs.succeed(jobs.held, message=f"{said} The parameters are in {path} of the archive.", events=events)
@@ -120,7 +120,7 @@ def _add(
     """Have a job write events, and enter its files. rows: how many there will be, or else estimated: about how many. Returns what
     the job says, and the files."""
     folder, count = pipeline.new_folder(jobs), rows or estimated
-    output = {"output": storage.archive_here().address(folder), "partitions": pipeline.partitions_of(count)}
+    output = {"output": storage.current_archive().address(folder), "partitions": pipeline.partitions_of(count)}
     done = jobs.run(job, specification | output | {"namespace_id": namespace_id})
     return done, manifest.enter(folder, Change(added=True, rows=rows))
 
@@ -149,7 +149,7 @@ def _address(jobs: Jobs, file: Path, form: str) -> str:
         link = jobs.folder.scratch / name
         link.symlink_to(file)
         return str(link)
-    folder, here = pipeline.new_folder(jobs), storage.archive_here()
+    folder, here = pipeline.new_folder(jobs), storage.current_archive()
     here.copy(file, f"{folder}/{name}")
     return here.address(f"{folder}/{name}")
 

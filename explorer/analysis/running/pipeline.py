@@ -147,7 +147,7 @@ def files_of(jobs: execution.Jobs, analysis: Analysis, scope: Scope) -> dict[str
                 rolled[file.path] = None
             else:
                 files.setdefault(content, {})[file.path] = None
-    address = storage.archive_here().address
+    address = storage.current_archive().address
     return {
         "files": {content: [address(path) for path in paths] for content, paths in files.items()},
         "rolled": {ArchiveFile.LIVES: [address(path) for path in rolled]},
@@ -165,7 +165,7 @@ def intact(jobs: execution.Jobs, files: Iterable[ArchiveFile]) -> list[ArchiveFi
 
 def addresses(files: Iterable[ArchiveFile]) -> list[str]:
     """Where jobs open files."""
-    here = storage.archive_here()
+    here = storage.current_archive()
     return [here.address(file.path) for file in files]
 
 
@@ -226,7 +226,7 @@ def _lives(
     day = datetime.now(UTC).date().isoformat()
     jobs.run(
         "lives",
-        {"events": addresses(events), "output": storage.archive_here().address(folder), "partitions": partitions, "keys": keys,
+        {"events": addresses(events), "output": storage.current_archive().address(folder), "partitions": partitions, "keys": keys,
          "today": day, **specification},
     )  # fmt: skip
     manifest.enter(folder, change)
@@ -267,7 +267,7 @@ def _count(jobs: execution.Jobs, groups: Sequence[list[ArchiveFile]], step: time
     )  # fmt: skip
     jobs.run(
         "roll_up",
-        {"lives": addresses(files), "output": storage.archive_here().address(folder), "step_seconds": change.step_seconds},
+        {"lives": addresses(files), "output": storage.current_archive().address(folder), "step_seconds": change.step_seconds},
     )
     manifest.enter(folder, change)
 
@@ -277,7 +277,7 @@ def _merge(jobs: execution.Jobs, group: Sequence[ArchiveFile]) -> None:
     slices = sorted({slice_id for file in group for slice_id in file.slice_ids})
     values = {"imported": first.imported, "slices": slices, "rolled_up": first.rolled_up}
     specification = {
-        "content": first.content, "files": addresses(group), "output": storage.archive_here().address(folder),
+        "content": first.content, "files": addresses(group), "output": storage.current_archive().address(folder),
         "partitions": manifest.merged_files(group),
     }  # fmt: skip
     jobs.run("compact", specification)
