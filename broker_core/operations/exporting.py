@@ -25,11 +25,11 @@ def export_lines(batch: Batch, line: Callable[[MessageDetail, bytes], str]) -> S
     left, missing = list(batch.numbers), set(batch.numbers)
     while left:
         chosen = batch.operation.selection.address
-        found = yield from contents.steps(chosen, left, max_bytes=CHUNK, actor=batch.actor)
-        if not found:
+        messages = yield from contents.steps(chosen, left, max_bytes=CHUNK, actor=batch.actor)
+        if not messages:
             break
-        numbers = [detail.row.sequence_number for detail, _ in found]
-        content = "".join(line(detail, body) for detail, body in found)
+        numbers = [detail.row.sequence_number for detail, _ in messages]
+        content = "".join(line(detail, body) for detail, body in messages)
         [file] = yield call("export_store", operation_id=batch.operation.id, last_number=numbers[-1], content=content)
         if file.bytes > MOST_BYTES:
             position = batch.operation.position

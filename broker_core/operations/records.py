@@ -48,7 +48,7 @@ class Kind(StrEnum):
         return self not in (Kind.RELEASE, Kind.EXPORT)
 
     @property
-    def kept(self) -> timedelta | None:
+    def retention(self) -> timedelta | None:
         """For how long what it removed, or its file, is kept after its end. None: without a limit."""
         return {Kind.ARCHIVE: None, Kind.EXPORT: FILE_TIME}.get(self, UNDO_TIME)
 
@@ -270,10 +270,10 @@ _CHANGES: Mapping[str, tuple[State, tuple[State, ...]]] = {
 
 @use_case
 def _change(namespace: str, operation_id: int, action: str, *, actor: Actor) -> Steps[Operation]:
-    found = yield call("operation", id=operation_id)
-    if not found:
+    stored = yield call("operation", id=operation_id)
+    if not stored:
         raise EntityNotFound(f"operation {operation_id}")
-    operation = _operation(found[0])
+    operation = _operation(stored[0])
     actor.require(Right.OPERATE, operation.address)
     to, of = _CHANGES[action]
     if action == "undo" and not operation.can_be_undone:
@@ -283,9 +283,9 @@ def _change(namespace: str, operation_id: int, action: str, *, actor: Actor) -> 
         "operation_change",
         id=operation_id,
         to=str(to),
-        of=[str(one) for one in of],
+        of=[str(state) for state in of],
         while_kept=action == "undo" or continues_file,
-        keep=operation.kind.kept,
+        keep=operation.kind.retention,
     )
     if not rows:
         if continues_file and operation.state in of:
@@ -331,8 +331,8 @@ def _why_not_undo(operation: Operation) -> str:
     return f"Operation {operation.id} could be undone for 30 minutes. What it removed is deleted by now."
 
 
-def _first(found: list[Any]) -> Any:
-    return next((one for one in found if one is not None), None)
+def _first(results: list[Any]) -> Any:
+    return next((result for result in results if result is not None), None)
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=_first)
@@ -342,8 +342,8 @@ def find(operation_id: int) -> Steps[Operation | None]:
     return _operation(rows[0]) if rows else None
 
 
-def _newest_first(found: list[list[Operation]]) -> list[Operation]:
-    return sorted(chain.from_iterable(found), key=lambda one: -one.id)
+def _newest_first(lists: list[list[Operation]]) -> list[Operation]:
+    return sorted(chain.from_iterable(lists), key=lambda operation: -operation.id)
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=_newest_first)
@@ -368,7 +368,7 @@ def newest(
     return [_operation(row) for row in rows]
 
 
-@use_case(namespace=WHOLE_DATABASE, combine=lambda found: list(chain.from_iterable(found)))
+@use_case(namespace=WHOLE_DATABASE, combine=lambda lists: list(chain.from_iterable(lists)))
 def due() -> Steps[list[int]]:
     """Operations that wait for a worker, or whose worker has died."""
     return [row.id for row in (yield call("operations_due"))]

@@ -182,7 +182,7 @@ def _on_sums(name: str, **params: Any) -> Steps[list[Any] | None]:
     """Run a statement that changes the ledger's sums. Returns None if another one is running: each locks rows of several tables
     in its own order, so they run one at a time, and this one is left to the next run."""
     (row,) = yield call("one_at_a_time", work="sums")
-    return (yield call(name, **params)) if row.mine else None
+    return (yield call(name, **params)) if row.acquired else None
 
 
 def _done(rows: list[Any] | None) -> int:

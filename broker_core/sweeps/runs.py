@@ -13,8 +13,8 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
-KEPT = timedelta(days=7)
-EMPTY_KEPT = timedelta(hours=1)  # runs that found nothing to do, of which there are two per second
+RETENTION = timedelta(days=7)
+EMPTY_RETENTION = timedelta(hours=1)  # runs that found nothing to do, of which there are two per second
 LONGEST_ERROR = 2000
 
 
@@ -56,8 +56,8 @@ def as_outcome(result: Any) -> dict[str, Any]:
 
 @use_case(namespace=WHOLE_DATABASE)
 def forget_sweep_runs() -> Steps:
-    """Remove old records of runs: after KEPT, or after EMPTY_KEPT if the run found nothing to do."""
-    (row,) = yield call("forget_sweep_runs", kept=KEPT, empty_kept=EMPTY_KEPT)
+    """Remove old records of runs: after RETENTION, or after EMPTY_RETENTION if the run found nothing to do."""
+    (row,) = yield call("forget_sweep_runs", retention=RETENTION, empty_retention=EMPTY_RETENTION)
     return {"forgotten": row.done}
 
 

@@ -68,13 +68,13 @@ def _until_over(operation: Operation, token: str, step: Callable, deadline: floa
 
 def _finish(operation: Operation, token: str) -> None:
     to = State.UNDONE if operation.state is State.UNDOING else State.DONE
-    keep = UNDO_TIME if to is State.UNDONE else operation.kind.kept
+    keep = UNDO_TIME if to is State.UNDONE else operation.kind.retention
     core.end(operation.address.namespace, operation, token, to, keep=keep)
 
 
 def _fail(operation: Operation, token: str, problem: BrokerError) -> None:
     core.end(
-        operation.address.namespace, operation, token, State.FAILED, message=str(problem), keep=operation.kind.kept
+        operation.address.namespace, operation, token, State.FAILED, message=str(problem), keep=operation.kind.retention
     )  # fmt: skip
 
 

@@ -154,7 +154,7 @@ def test_an_export_can_be_continued_while_its_file_is_kept(queue, monkeypatch):
     make_old(operation)
     operations.change(operation, "resume", actor=OTTO)
     runner.run(operation, seconds=0)
-    core.end(queue.namespace, *claimed(operation), State.FAILED, keep=Kind.EXPORT.kept)
+    core.end(queue.namespace, *claimed(operation), State.FAILED, keep=Kind.EXPORT.retention)
     make_old(operation)
     with pytest.raises(NotAllowed, match="file of operation .* is deleted"):
         operations.change(core.find(operation.id), "resume", actor=OTTO)
@@ -166,7 +166,7 @@ def half_done_and_failed(operation, monkeypatch, *, size):
     monkeypatch.setattr(runner, size, 1)
     runner.run(operation, seconds=0)
     core.end(
-        operation.address.namespace, *claimed(operation), State.FAILED, message="The disk is full.", keep=operation.kind.kept
+        operation.address.namespace, *claimed(operation), State.FAILED, message="The disk is full.", keep=operation.kind.retention
     )
     return core.find(operation.id)
 

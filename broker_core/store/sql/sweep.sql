@@ -450,7 +450,7 @@ SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 
 -- name: one_at_a_time
 -- Whether this transaction may do the named work, which at most one transaction does at a time.
-SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
+SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS acquired;
 
 -- fragment: unused_since
 -- The start of a queue's x-expires period: its last use, or the start of the database server (RMQ-047). With a manual clock,

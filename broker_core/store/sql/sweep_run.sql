@@ -13,8 +13,8 @@ UPDATE vitrine_sweep_run SET finished_at = clock_timestamp(), outcome = %(outcom
 -- Runs that found nothing to do are kept for a shorter time; the newest of each sweep is always kept.
 WITH removed AS (
     DELETE FROM vitrine_sweep_run AS r
-     WHERE (r.started_at < clock_timestamp() - %(kept)s::interval
-            OR (r.started_at < clock_timestamp() - %(empty_kept)s::interval AND r.error = '' AND r.finished_at IS NOT NULL
+     WHERE (r.started_at < clock_timestamp() - %(retention)s::interval
+            OR (r.started_at < clock_timestamp() - %(empty_retention)s::interval AND r.error = '' AND r.finished_at IS NOT NULL
                 AND NOT EXISTS (SELECT FROM jsonb_each(r.outcome) AS o WHERE o.value NOT IN ('0', '[]', 'null', '""'))))
        AND EXISTS (SELECT FROM vitrine_sweep_run AS later WHERE later.name = r.name AND later.started_at > r.started_at)
     RETURNING 1)
