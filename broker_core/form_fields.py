@@ -33,14 +33,14 @@ class DurationField(forms.CharField):
         if not text:
             return None
         try:
-            found = parse_human_or_iso(text)
+            duration = parse_human_or_iso(text)
         except InvalidArgument as exc:
             raise forms.ValidationError(f"{exc.problem}.") from exc
-        if found is None and not self.never:
+        if duration is None and not self.never:
             raise forms.ValidationError("must be a duration, not never.")
-        if found is not None and found <= timedelta(0):
+        if duration is not None and duration <= timedelta(0):
             raise forms.ValidationError(self.too_short)
-        return found
+        return duration
 
     def prepare_value(self, value):
         """Readable text if it is exact, else ISO 8601, so that saving an unchanged form changes nothing."""
@@ -48,8 +48,8 @@ class DurationField(forms.CharField):
             return "never"
         if not isinstance(value, timedelta):
             return value
-        shown = human(value)
-        return shown if parse_human_or_iso(shown) == value else format_iso(value)
+        text = human(value)
+        return text if parse_human_or_iso(text) == value else format_iso(value)
 
     def has_changed(self, initial, data):
         return (self.prepare_value(initial) or "") != (data or "")

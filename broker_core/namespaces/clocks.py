@@ -52,8 +52,10 @@ def pause_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
 def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -> Steps[Clock]:
     """Move the namespace's clock, running or paused, forward by `step`; returns the Clock."""
     if not isinstance(step, timedelta) or not timedelta(0) <= step <= LONGEST_STEP:
-        shown = human(step) if isinstance(step, timedelta) else repr(step)
-        raise InvalidArgument("step", f"{shown} is out of range: a clock only moves forward, by at most {human(LONGEST_STEP)}")
+        step_text = human(step) if isinstance(step, timedelta) else repr(step)
+        raise InvalidArgument(
+            "step", f"{step_text} is out of range: a clock only moves forward, by at most {human(LONGEST_STEP)}"
+        )
     return (yield from _set_clock(namespace, actor, step=step, rate=None))
 
 
@@ -63,11 +65,11 @@ def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -
     the same instant move it only once. Raises InvalidArgument if the instant is in the past."""
     if at.tzinfo is None:
         raise InvalidArgument("at", f"needs a time zone, such as UTC: {at}")
-    shown = yield from get_clock.steps(namespace, actor=actor)
-    if at <= shown.now:
-        when = f"{shown.now:%Y-%m-%d %H:%M:%S} UTC"
+    clock = yield from get_clock.steps(namespace, actor=actor)
+    if at <= clock.now:
+        when = f"{clock.now:%Y-%m-%d %H:%M:%S} UTC"
         raise InvalidArgument("at", f"is in the past: the clock of '{namespace}' shows {when} and never goes back")
-    if at - shown.now > LONGEST_STEP:
+    if at - clock.now > LONGEST_STEP:
         raise InvalidArgument("at", f"a clock moves forward by at most {human(LONGEST_STEP)} at a time")
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=None, to=at))
 
@@ -84,10 +86,10 @@ def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = Non
 def _set_clock(
     namespace: str, actor: Actor | None, *, step: timedelta, rate: float | None, to: datetime | None = None
 ) -> Steps[Clock]:
-    found = yield from changeable_namespace(namespace, actor)
+    target = yield from changeable_namespace(namespace, actor)
 
     def steps() -> Steps:
-        rows = yield call("set_clock", namespace_id=found.id, step=step, rate=rate, to=to)
+        rows = yield call("set_clock", namespace_id=target.id, step=step, rate=rate, to=to)
         if rows[0].now.year >= LAST_YEAR_OF_A_CLOCK:
             raise InvalidArgument("step", f"the clock of '{namespace}' would pass the year {LAST_YEAR_OF_A_CLOCK}")
         return _clock(rows[0])

@@ -13,8 +13,8 @@ _STORED_AS = {"status": str, "expiry_mode": str, "history_level": int}
 
 def entity_columns(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of an entity with these settings, as parameters of `create_entity` and `update_entity`."""
-    found = {**ENTITY_DEFAULTS, **values}
+    columns = {**ENTITY_DEFAULTS, **values}
     stored = {
-        name: value if value is None or name not in _STORED_AS else _STORED_AS[name](value) for name, value in found.items()
+        name: value if value is None or name not in _STORED_AS else _STORED_AS[name](value) for name, value in columns.items()
     }
     return stored | {"family": str(family), "options": "{}", "effective": "{}", "owner_id": None}

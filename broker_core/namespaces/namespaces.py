@@ -145,24 +145,24 @@ def update_namespace(
     yield from changeable_namespace(name, actor)
     if description is not None:
         _check_description(description)
-    wanted = None if tier is None else _tier(tier)
+    new_tier = None if tier is None else _tier(tier)
     if archive_days is not None:
         _check_archive_days(archive_days)
     if max_size_in_megabytes is not None:
         _check_max_size(max_size_in_megabytes)
 
     def steps() -> Steps:
-        held = yield from hold_namespace(name)
-        if wanted is not None and wanted is not held.tier:
-            yield from definition_of(held.family).check_tier(held, wanted)
+        namespace = yield from hold_namespace(name)
+        if new_tier is not None and new_tier is not namespace.tier:
+            yield from definition_of(namespace.family).check_tier(namespace, new_tier)
         changes = {
             "description": description,
-            "tier": wanted and str(wanted),
-            "behaviour": None if behaviour is None else str(_behaviour(behaviour, held.family)),
+            "tier": new_tier and str(new_tier),
+            "behaviour": None if behaviour is None else str(_behaviour(behaviour, namespace.family)),
             "archive_days": archive_days,
             "max_size_in_megabytes": max_size_in_megabytes,
         }
-        rows = yield call("update_namespace", namespace_id=held.id, **changes)
+        rows = yield call("update_namespace", namespace_id=namespace.id, **changes)
         forget_rooms()
         return _namespace(rows[0])
 
@@ -179,12 +179,12 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
         rows = yield call("lock_namespace", name=name)
         if not rows:
             raise EntityNotFound(name, "namespace")
-        (held,) = yield call("namespace_holds", namespace_id=rows[0].id)
-        if held.entities:
-            raise NotAllowed(f"The namespace '{name}' has {held.entities} entities. Delete them first.")
-        if held.exchanges:
+        (contents,) = yield call("namespace_holds", namespace_id=rows[0].id)
+        if contents.entities:
+            raise NotAllowed(f"The namespace '{name}' has {contents.entities} entities. Delete them first.")
+        if contents.exchanges:
             raise NotAllowed(f"'{name}' is a virtual host. Delete it with rabbitmq.delete_vhost.")
-        yield call("bury_namespace" if held.deleted_entities else "delete_namespace", namespace_id=rows[0].id)
+        yield call("bury_namespace" if contents.deleted_entities else "delete_namespace", namespace_id=rows[0].id)
 
     yield Atomically(steps())
 
@@ -210,10 +210,12 @@ def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
     rows = yield call("get_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, definition_of(family).container_noun)
-    found = _namespace(rows[0])
-    if found.family is not family:
-        raise NotAllowed(f"'{found.name}' is of the family {found.family}; it is not a {definition_of(family).container_noun}.")
-    return found
+    namespace = _namespace(rows[0])
+    if namespace.family is not family:
+        raise NotAllowed(
+            f"'{namespace.name}' is of the family {namespace.family}; it is not a {definition_of(family).container_noun}."
+        )
+    return namespace
 
 
 def contents(namespace_id: int) -> Steps:

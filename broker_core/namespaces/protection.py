@@ -35,8 +35,8 @@ def set_protected(address: EntityAddress, protected: bool, *, actor: Actor | Non
 @use_case
 def hide_entities(namespace: str, *, actor: Actor | None = None) -> Steps[None]:
     """Hide all present entities of a namespace in the pages about all namespaces. Raises EntityNotFound."""
-    held = yield from changeable_namespace(namespace, actor)
-    yield call("hide_entities", namespace_id=held.id)
+    target = yield from changeable_namespace(namespace, actor)
+    yield call("hide_entities", namespace_id=target.id)
 
 
 def require_unprotected(entity_ids: Collection[int]) -> Steps[None]:
