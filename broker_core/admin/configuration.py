@@ -52,8 +52,8 @@ class NamespaceAdmin(UseCaseAdmin):
             "created_at",
             "clock_shows",
         ]
-        shown = (None, {"fields": fields})
-        return [shown] if obj.is_system else [shown, ("Clock", {"fields": ["step", "clock", "rate"]})]
+        main_fieldset = (None, {"fields": fields})
+        return [main_fieldset] if obj.is_system else [main_fieldset, ("Clock", {"fields": ["step", "clock", "rate"]})]
 
     def get_readonly_fields(self, request, obj=None):
         return ["name", "family", "is_system", "created_at", "clock_shows"] if obj else []
@@ -202,11 +202,11 @@ class EntityAdmin(UseCaseAdmin):
         return super().has_delete_permission(request, obj) and not (obj and obj.namespace.is_system)
 
     @admin.display(description="as given")
-    def given(self, obj):
+    def configured_settings(self, obj):
         return json.dumps(obj.options, ensure_ascii=False)
 
     @admin.display(description="effective")
-    def in_force(self, obj):
+    def effective_settings(self, obj):
         return json.dumps(obj.effective, ensure_ascii=False)
 
     @admin.display(ordering="path")
@@ -247,9 +247,9 @@ class EntityAdmin(UseCaseAdmin):
             EntityKind.TOPIC: entities.create_topic,
             EntityKind.SUBSCRIPTION: entities.create_subscription,
         }
-        given = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind]}
+        settings = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind]}
         own = {
-            name: value for name, value in given.items() if value != default_settings(kind)[name]
+            name: value for name, value in settings.items() if value != default_settings(kind)[name]
         }  # unchanged ones take the tier's default
         obj.pk = creators[kind](address_of(obj), actor=actor, **own).id
         obj.refresh_from_db()

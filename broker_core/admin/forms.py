@@ -17,7 +17,7 @@ from broker_core.service_bus.forms import DEFAULTS, EntitySettingsForm
 from broker_core.service_bus.rules import entity_settings
 
 # Queues of the other families, which are created with their family's defaults.
-OTHER_QUEUES = {one.queue_noun: one for one in installed() if one.family is not Family.SERVICE_BUS}
+OTHER_QUEUES = {definition.queue_noun: definition for definition in installed() if definition.family is not Family.SERVICE_BUS}
 
 
 class EntityForm(EntitySettingsForm, forms.ModelForm):

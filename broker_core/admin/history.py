@@ -84,8 +84,8 @@ class MessageEventAdmin(ReadOnlyAdmin):
         if term.isdecimal() and len(term) < 19:
             return queryset.filter(sequence_number=int(term)), False
         namespace, slash, path = term.partition("/")
-        found = Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path) if slash else Entity.objects.none()
-        ids = list(found.values_list("pk", flat=True))
+        entities = Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path) if slash else Entity.objects.none()
+        ids = list(entities.values_list("pk", flat=True))
         return queryset.filter(entity_id__in=ids) if ids else queryset.filter(message_id=term), False
 
     @admin.display

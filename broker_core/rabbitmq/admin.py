@@ -23,7 +23,11 @@ from .rules import policies as rules
 from .rules import table
 
 _TYPES = [(kind.value, kind.value) for kind in ExchangeType]
-entity_parts[Family.RABBITMQ] = EntityPart("RabbitMQ queue", fields=["given", "in_force"], read_only=["given", "in_force"])
+entity_parts[Family.RABBITMQ] = EntityPart(
+    "RabbitMQ queue",
+    fields=["configured_settings", "effective_settings"],
+    read_only=["configured_settings", "effective_settings"],
+)
 _FIELDS = {"apply-to": "apply_to"}  # fields of InvalidPolicy that have another name in the form
 
 

@@ -21,13 +21,13 @@ class Command(BaseCommand):
     def handle(self, *, namespace, policy, **options):
         try:
             scope = EntityAddress.parse(namespace).main if "/" in namespace else namespace
-            found = shared_access.get_policy(scope, policy)
-            shown = namespaces.get_namespace(found.namespace).name
+            access_policy = shared_access.get_policy(scope, policy)
+            namespace_name = namespaces.get_namespace(access_policy.namespace).name
         except BrokerError as exc:
             raise CommandError(_explained(exc, namespace, policy)) from exc
-        entity_path = f";EntityPath={found.path}" if found.path else ""
+        entity_path = f";EntityPath={access_policy.path}" if access_policy.path else ""
         self.stdout.write(
-            f"Endpoint={_endpoint(shown)};SharedAccessKeyName={found.name};SharedAccessKey={found.primary_key}{entity_path}"
+            f"Endpoint={_endpoint(namespace_name)};SharedAccessKeyName={access_policy.name};SharedAccessKey={access_policy.primary_key}{entity_path}"
         )
         self.stderr.write(
             "This connection string serves the HTTP API (SharedAccessSignature tokens over http). "

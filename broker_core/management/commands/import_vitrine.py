@@ -38,10 +38,10 @@ class Command(BaseCommand):
                 self.stdout.write(f"{preview_import(lines_of(source), name=rename)}\nNothing was stored.")
             elif update:
                 done = apply_import(lines_of(source), name=rename)
-                made = ", ".join(
-                    f"{sum(one.count(r) for one in done.namespaces):,} {r}" for r in (Result.CREATED, Result.CHANGED)
+                counts = ", ".join(
+                    f"{sum(section.count(r) for section in done.namespaces):,} {r}" for r in (Result.CREATED, Result.CHANGED)
                 )
-                self.stdout.write(f"{done}\nimported {', '.join(one.name for one in done.namespaces)}: {made}")
+                self.stdout.write(f"{done}\nimported {', '.join(section.name for section in done.namespaces)}: {counts}")
             else:
                 done = import_(lines_of(source), name=rename)
                 names = ", ".join(done["namespaces"])

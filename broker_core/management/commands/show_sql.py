@@ -59,17 +59,17 @@ def plan_of(name: str) -> list[str]:
     if not PLANNED.match(SQL[name]):
         raise CommandError(f"PostgreSQL has no plan for {name!r}; it explains SELECT, INSERT, UPDATE and DELETE")
     try:
-        return _plan(SQL[name], lambda found, places: places.setdefault(found[1], f"${len(places) + 1}"))
+        return _plan(SQL[name], lambda match, places: places.setdefault(match[1], f"${len(places) + 1}"))
     except (
         psycopg.errors.AmbiguousParameter,
         psycopg.errors.DatatypeMismatch,
     ):  # one parameter is used as two types: number each use
-        return _plan(SQL[name], lambda found, places: places.setdefault(f"{found[1]} at {found.start()}", f"${len(places) + 1}"))
+        return _plan(SQL[name], lambda match, places: places.setdefault(f"{match[1]} at {match.start()}", f"${len(places) + 1}"))
 
 
 def _plan(sql: str, place: Callable[[re.Match[str], dict[str, str]], str]) -> list[str]:
     places: dict[str, str] = {}
-    numbered = PLACEHOLDER.sub(lambda found: place(found, places), sql).replace("%%", "%")
+    numbered = PLACEHOLDER.sub(lambda match: place(match, places), sql).replace("%%", "%")
     with psycopg.ClientCursor(connections.current()) as cursor:  # does not bind parameters, which have no values here
         plan = [row[0] for row in cursor.execute(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {numbered}")]
     return [", ".join(f"{number} {name.partition(' ')[0]}" for name, number in places.items()), *plan]
