@@ -55,13 +55,13 @@ def update(
         rows = yield call("storage_update", entity_id=queue.id, **key, **params)
         if rows:
             return Updated(rows[0].lock_token, rows[0].visible_at)
-        found = yield from _find(queue, message_id)
-        if found is None:
+        message = yield from _find(queue, message_id)
+        if message is None:
             return None
-        if found.lock_token == as_uuid(pop_receipt) and found.expires_at is not None:
-            raise beyond_expiry(seconds(visibility), found.expires_at)
-        yield from _record_refusal(queue, found, actor, "update")
-        _refuse(address, message_id, found)
+        if message.lock_token == as_uuid(pop_receipt) and message.expires_at is not None:
+            raise beyond_expiry(seconds(visibility), message.expires_at)
+        yield from _record_refusal(queue, message, actor, "update")
+        _refuse(address, message_id, message)
 
     return (yield from run_on_queue(address, attempt))
 
@@ -78,11 +78,11 @@ def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | s
     def attempt(queue: CachedEntity) -> Steps:
         if (yield from _deletions.call((queue.id, str(actor)), [(str(message_id), as_uuid(pop_receipt))])):
             return True
-        found = yield from _find(queue, message_id)
-        if found is None:
+        message = yield from _find(queue, message_id)
+        if message is None:
             return None
-        yield from _record_refusal(queue, found, actor, "delete")
-        _refuse(address, message_id, found)
+        yield from _record_refusal(queue, message, actor, "delete")
+        _refuse(address, message_id, message)
 
     yield from run_on_queue(address, attempt)
 
@@ -109,16 +109,16 @@ def delete_all(address: EntityAddress, messages: Iterable[Any], *, actor: Actor 
 
 def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
     """The distinct pairs of id and receipt."""
-    found: dict[tuple, None] = {}
+    pairs: dict[tuple, None] = {}
     for message in as_list("messages", messages):
         match message:
             case PutMessage() | GotMessage():
-                found[str(message.message_id), as_uuid(message.pop_receipt)] = None
+                pairs[str(message.message_id), as_uuid(message.pop_receipt)] = None
             case (message_id, receipt):
-                found[str(message_id), as_uuid(receipt)] = None
+                pairs[str(message_id), as_uuid(receipt)] = None
             case _:
                 raise InvalidArgument("messages", f"{message!r} must be a PutMessage, a GotMessage or a pair of id and receipt")
-    return list(found)
+    return list(pairs)
 
 
 def _delete_together(key: tuple[int, str], groups: Sequence[list[tuple]]) -> Steps[list[set[str]]]:
@@ -130,10 +130,10 @@ def _delete_together(key: tuple[int, str], groups: Sequence[list[tuple]]) -> Ste
         for pair in pairs:
             callers.setdefault(pair, place)
     params = {"actor": actor, "kind": int(EventKind.COMPLETED), **key_of(list(callers))}
-    found: list[set[str]] = [set() for _ in groups]
+    deleted: list[set[str]] = [set() for _ in groups]
     for row in (yield call("storage_delete", entity_id=entity_id, **params)):
-        found[callers[row.message_id, row.lock_token]].add(row.message_id)
-    return found
+        deleted[callers[row.message_id, row.lock_token]].add(row.message_id)
+    return deleted
 
 
 _deletions: Gathering[list[tuple], set[str]] = Gathering(_delete_together)
@@ -155,13 +155,13 @@ def _find(queue: CachedEntity, message_id: str | UUID) -> Steps:
     return rows[0] if rows else None
 
 
-def _record_refusal(queue: CachedEntity, found: Any, actor: Actor, what: str) -> Steps[None]:
+def _record_refusal(queue: CachedEntity, message: Any, actor: Actor, what: str) -> Steps[None]:
     """Record that a receipt was out of date (QS-061), if there is the message."""
-    if found.sequence_number is not None:
-        yield from refusals.record(queue.id, SubQueue.MAIN, [found.sequence_number], actor=str(actor), what=what)
+    if message.sequence_number is not None:
+        yield from refusals.record(queue.id, SubQueue.MAIN, [message.sequence_number], actor=str(actor), what=what)
 
 
-def _refuse(address: EntityAddress, message_id: str | UUID, found: Any) -> NoReturn:
-    if found.sequence_number is None:
+def _refuse(address: EntityAddress, message_id: str | UUID, message: Any) -> NoReturn:
+    if message.sequence_number is None:
         raise MessageNotFound(str(address), str(message_id))
     raise PopReceiptMismatch(str(address), str(message_id))

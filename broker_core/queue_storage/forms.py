@@ -41,17 +41,17 @@ class QueueOptionsForm(forms.Form):
     history_level = HistoryField(initial=int(HistoryLevel.FULL))
 
     def clean_metadata(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        metadata: dict[str, str] = {}
         for number, line in enumerate(self.cleaned_data["metadata"].splitlines(), 1):
             name, equals, value = (part.strip() for part in line.partition("="))
             if not line.strip():
                 continue
             if not name or not equals:
                 raise forms.ValidationError(f"Line {number} must be name=value.")
-            if name.lower() in found:
+            if name.lower() in metadata:
                 raise forms.ValidationError(f"Line {number} repeats the name {name.lower()}.")
-            found[name.lower()] = value
-        return found
+            metadata[name.lower()] = value
+        return metadata
 
     def clean_poison_queue(self) -> str:
         """Check the name here: the broker's error would not say which of the two names is wrong."""
@@ -63,9 +63,9 @@ class QueueOptionsForm(forms.Form):
 
     def options(self) -> dict:
         """The options; call it only after is_valid()."""
-        given = self.cleaned_data
+        cleaned = self.cleaned_data
         known = ("metadata", "max_dequeue_count", "expiry_grace", "strict_visibility", "history_level")
-        return {name: given[name] for name in known} | {"poison_queue": given["poison_queue"] or None}
+        return {name: cleaned[name] for name in known} | {"poison_queue": cleaned["poison_queue"] or None}
 
 
 def as_lines(metadata: Mapping[str, Any]) -> str:

@@ -107,14 +107,14 @@ def requeue_poison(
 
     def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
-        found: dict[str, list[int]] = {}
+        numbers_by_path: dict[str, list[int]] = {}
         for row in rows:
-            found.setdefault(_origin(address, row.resubmitted_from), []).append(row.sequence_number)
+            numbers_by_path.setdefault(_origin(address, row.resubmitted_from), []).append(row.sequence_number)
         targets = {}
-        for path in found:
+        for path in numbers_by_path:
             targets[path] = (yield from one_row(EntityAddress(address.namespace, path), "storage_bounds")).entity_id
         answer: dict[int, int] = {}
-        for path, group in found.items():
+        for path, group in numbers_by_path.items():
             moved = yield call("storage_move", entity_id=queue.id, target_id=targets[path], numbers=group, **params)
             answer |= {row.old_number: row.new_number for row in moved}
         return answer if rows or (yield from queue_exists(queue.id)) else None

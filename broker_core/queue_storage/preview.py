@@ -81,17 +81,17 @@ def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, c
         is_redirected=old is not None and new is not None and old.queue != new.queue,
     )
     capped = rows[0].scanned >= SCAN_CAP
-    found = [row for row in rows if row.after is not None]
+    affected = [row for row in rows if row.after is not None]
     settings = queue.options, queue.history_level
-    wanted = after, queue.history_level if level is None else level
+    new_settings = after, queue.history_level if level is None else level
     target = new.queue if new else None
     return Preview(
         subject=queue.address,
         at=rows[0].now,
-        token=token_of(settings, wanted, [(row.before, row.after, row.n, row.checksum) for row in found]),
+        token=token_of(settings, new_settings, [(row.before, row.after, row.n, row.checksum) for row in affected]),
         before=settings,
-        after=wanted,
-        effects=tuple(_effects(queue.address, found, target, capped)),
+        after=new_settings,
+        effects=tuple(_effects(queue.address, affected, target, capped)),
         notes=tuple(_notes(queue, after, level)),
         scanned=rows[0].scanned,
         capped=capped,

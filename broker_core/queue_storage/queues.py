@@ -67,8 +67,8 @@ class StorageQueue:
 
     @property
     def poison(self) -> EntityAddress | None:
-        found = poison_of(self.name, self.options)
-        return None if found is None else EntityAddress(self.address.namespace, found.queue)
+        poison_queue = poison_of(self.name, self.options)
+        return None if poison_queue is None else EntityAddress(self.address.namespace, poison_queue.queue)
 
 
 class AccountContents(NamedTuple):
@@ -106,7 +106,7 @@ def get_account(name: str, *, actor: Actor | None = None) -> Steps:
 @use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def list_accounts(*, actor: Actor | None = None) -> Steps:
     """All storage accounts, as Namespaces, by name."""
-    return [found for found in (yield from namespaces.list_namespaces.steps(actor=actor)) if found.family is FAMILY]
+    return [account for account in (yield from namespaces.list_namespaces.steps(actor=actor)) if account.family is FAMILY]
 
 
 @use_case(namespace="name")
@@ -128,11 +128,11 @@ def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
 
     def steps() -> Steps:
         account = yield from hold_whole(name, FAMILY)
-        found = yield from contents(account.id)
-        yield from require_unprotected(found.ids)
-        yield call("delete_entities", entity_ids=found.ids, actor=str(actor or Actor.local()))
+        held_entities = yield from contents(account.id)
+        yield from require_unprotected(held_entities.ids)
+        yield call("delete_entities", entity_ids=held_entities.ids, actor=str(actor or Actor.local()))
         yield from namespaces.delete_namespace.steps(name, actor=actor)
-        return _contents(found)
+        return _contents(held_entities)
 
     return (yield Atomically(steps()))
 
@@ -155,12 +155,12 @@ def create_queue(
     Raises OutOfRangeInput and InvalidResourceName for its name, InvalidMetadata, QueueAlreadyExists, AccountNotFound.
     """
     actor = authorize(actor, Right.MANAGE, address)
-    given = QueueOptions(metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility)
-    options, level = check_options(address.path, given), checked_history_level(history_level)
-    found = yield from _find_or_create(address, options, level, actor)
-    if dict(found.metadata) != dict(options.metadata):
+    requested = QueueOptions(metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility)
+    options, level = check_options(address.path, requested), checked_history_level(history_level)
+    queue = yield from _find_or_create(address, options, level, actor)
+    if dict(queue.metadata) != dict(options.metadata):
         raise QueueAlreadyExists(str(address))
-    return found
+    return queue
 
 
 @use_case
@@ -174,12 +174,12 @@ def ensure_queue(
     """Return the queue of this address; create it with these options (fields of QueueOptions) if it does not exist. An existing
     one is not changed, whatever its metadata. Raises what create_queue raises, except QueueAlreadyExists."""
     authorize(actor, Right.BROWSE, address)
-    given, level = changed(address.path, QueueOptions(), options), checked_history_level(history_level)
+    requested, level = changed(address.path, QueueOptions(), options), checked_history_level(history_level)
     try:
         return (yield from get_queue.steps(address, actor=actor))
     except QueueNotFound:
         actor = authorize(actor, Right.MANAGE, address)
-        return (yield from _find_or_create(address, given, level, actor))
+        return (yield from _find_or_create(address, requested, level, actor))
 
 
 @use_case
@@ -283,9 +283,9 @@ def _find_or_create(address: EntityAddress, options: QueueOptions, level: Histor
         try:
             return (yield from _find(address))
         except QueueNotFound:
-            made = yield Atomically(_create(address, options, level, actor))
-        if made is not None:
-            return made
+            created = yield Atomically(_create(address, options, level, actor))
+        if created is not None:
+            return created
     raise QueueNotFound(str(address))
 
 

@@ -85,9 +85,11 @@ def came_from(address: EntityAddress, sequence_numbers: Iterable[int], *, actor:
 
 def queue_facts(path: str, options: Mapping[str, Any]) -> explaining.QueueFacts:
     """The stored options that affect a queue's messages."""
-    found = from_json(options)
-    poison = poison_of(path, found)
-    return explaining.QueueFacts(found.max_dequeue_count, None if poison is None else poison.queue, found.expiry_grace)
+    queue_options = from_json(options)
+    poison = poison_of(path, queue_options)
+    return explaining.QueueFacts(
+        queue_options.max_dequeue_count, None if poison is None else poison.queue, queue_options.expiry_grace
+    )
 
 
 def _explanation(row: Any) -> Explanation:

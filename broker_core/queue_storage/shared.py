@@ -28,11 +28,11 @@ def authorize(actor: Actor | None, right: Right, address: EntityAddress) -> Acto
     return actor
 
 
-def as_list(name: str, given: Iterable[Any]) -> list:
+def as_list(name: str, values: Iterable[Any]) -> list:
     """Return an iterable as a list. Raises InvalidArgument for anything else, and for a string."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise InvalidArgument(name, f"{type(given).__name__} must be a list")
-    return list(given)
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidArgument(name, f"{type(values).__name__} must be a list")
+    return list(values)
 
 
 def run_on_queue(address: EntityAddress, attempt: Callable[[CachedEntity], Steps]) -> Steps:

@@ -47,15 +47,15 @@ def message_fields(row: Any) -> dict[str, Any]:
 
 def _options(name: str, content: Fields) -> QueueOptions:
     check_queue_name(name)
-    given = content.inner("options")
+    options = content.inner("options")
     read = QueueOptions(
-        metadata=given.mapping("metadata"),
-        max_dequeue_count=given.whole("max_dequeue_count", optional=True),
-        poison_queue=given.text("poison_queue", optional=True),
-        expiry_grace=timedelta(seconds=given.number("expiry_grace")),
-        strict_visibility=given.flag("strict_visibility"),
+        metadata=options.mapping("metadata"),
+        max_dequeue_count=options.whole("max_dequeue_count", optional=True),
+        poison_queue=options.text("poison_queue", optional=True),
+        expiry_grace=timedelta(seconds=options.number("expiry_grace")),
+        strict_visibility=options.flag("strict_visibility"),
     )
-    given.done()
+    options.done()
     return check_options(name, read)
 
 

@@ -94,11 +94,11 @@ def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
     return Reason(Code.EXPIRED, text, values, removed_at, f"It is removed {when}.")
 
 
-def _invisible(found: DisplayState, message: MessageFacts, until: datetime, now: datetime) -> Reason:
+def _invisible(state: DisplayState, message: MessageFacts, until: datetime, now: datetime) -> Reason:
     left, by = human(until - now), f" by {message.locked_by}" if message.locked_by else ""
     values: dict[str, Any] = {"visible_at": until, "held_since": message.held_since, "held_by": message.locked_by}
     release = "or an operator releases it"
-    match found:
+    match state:
         case DisplayState.DELAYED:
             code, text = Code.DELAYED, f"It was put with a visibility timeout that ends in {left} (QS-001)."
             change = f"The timeout ends, its producer updates it with the put's pop receipt, {release}."
@@ -158,8 +158,8 @@ def _place(place: QueuePosition) -> Iterator[Reason]:
         yield Reason(Code.NEXT, "Next in line.", values, is_obstacle=False)
         return
     count = f"{place.before:,}{' or more' if place.capped else ''}"
-    one = place.before == 1 and not place.capped
-    text = f"{count} {'message' if one else 'messages'} ahead."
+    is_single = place.before == 1 and not place.capped
+    text = f"{count} {'message' if is_single else 'messages'} ahead."
     yield Reason(Code.BEHIND, text, values, is_obstacle=False)
     if place.before >= MOST_MESSAGES:
         text = f"A peek returns at most {MOST_MESSAGES} messages and cannot reach this one (QS-038)."

@@ -99,8 +99,8 @@ def encode_text(text: str) -> bytes:
 
 def number_of(message_id: Any) -> int | None:
     """The sequence number in the last 60 bits of a message id or receipt; None: not an id of this broker (QS-050)."""
-    found = as_uuid(message_id)
-    return None if found is None else sequence_number_of(found)
+    uuid = as_uuid(message_id)
+    return None if uuid is None else sequence_number_of(uuid)
 
 
 def as_uuid(value: Any) -> UUID | None:
@@ -115,8 +115,8 @@ def as_uuid(value: Any) -> UUID | None:
 
 def seconds(duration: timedelta) -> int | float:
     """A duration in seconds, as an int if it is whole."""
-    found = duration.total_seconds()
-    return int(found) if found == int(found) else found
+    total = duration.total_seconds()
+    return int(total) if total == int(total) else total
 
 
 def _check_visibility(timeout: timedelta, least: timedelta) -> None:

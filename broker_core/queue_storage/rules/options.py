@@ -49,7 +49,7 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     InvalidMetadata, EmptyMetadataKey, MetadataTooLarge."""
     if not isinstance(metadata, Mapping | None):
         raise InvalidMetadata(f"{metadata!r} must be names with their values")
-    found: dict[str, str] = {}
+    checked: dict[str, str] = {}
     for name, value in (metadata or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidMetadata(f"{name!r}: names and values must be strings")
@@ -62,13 +62,13 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
         key = name.lower()
         if not _VALUE.fullmatch(value):
             raise InvalidMetadata(f"the value of {name!r} must be printable ASCII; encode anything else")
-        if key in found:
+        if key in checked:
             raise InvalidMetadata(f"{name!r} is given twice; names are case-insensitive")
-        found[key] = value.strip()
-    size = sum(len(name) + len(value) for name, value in found.items())
+        checked[key] = value.strip()
+    size = sum(len(name) + len(value) for name, value in checked.items())
     if size > METADATA_BYTES:
         raise MetadataTooLarge(size, METADATA_BYTES)
-    return found
+    return checked
 
 
 def check_options(name: str, options: QueueOptions) -> QueueOptions:
