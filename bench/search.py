@@ -63,7 +63,7 @@ def run(report) -> None:
             began = time.perf_counter()
             found = reads.messages_with_id(id)
             took = (time.perf_counter() - began) * 1000
-            assert len(found.found) == 1, found
+            assert len(found.messages) == 1, found
             report.row(f"look up {name} by its id", took, "ms", LOOK_UP_MS, at_most=True)
     finally:
         remove(namespace)

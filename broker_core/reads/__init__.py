@@ -102,7 +102,7 @@ from .timelines import (
     FROM_THE_BEGINNING,
     Event,
     EventFilter,
-    Found,
+    MessageMatch,
     News,
     Position,
     SearchResult,

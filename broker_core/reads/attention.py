@@ -64,9 +64,9 @@ class Candidates:
 
 
 def _joined(results: list[Candidates]) -> Candidates:
-    facts = tuple(chain.from_iterable(one.facts for one in results))
-    ages = [one.oldest_received for one in results if one.oldest_received is not None]
-    return Candidates(facts, sum(one.entities for one in results), max(ages, default=None))
+    facts = tuple(chain.from_iterable(result.facts for result in results))
+    ages = [result.oldest_received for result in results if result.oldest_received is not None]
+    return Candidates(facts, sum(result.entities for result in results), max(ages, default=None))
 
 
 @use_case(namespace="filter", combine=_joined)
@@ -88,21 +88,21 @@ def attention(
         raise InvalidArgument("new_minutes", f"{new_minutes!r} must be a whole number from 1 to {MINUTES}")
     since = datetime.fromtimestamp((int(time.time()) // 60 - new_minutes) * 60, UTC)
     bounds = {"many_dead": many_dead, "since": since, "older_than": older_than, "fuller_than": fuller_than, "most": most}
-    found = yield Atomically(_candidates(filter, bounds))
-    ids = [row.id for row in found if row.id is not None]
+    rows = yield Atomically(_candidates(filter, bounds))
+    ids = [row.id for row in rows if row.id is not None]
     if not ids:
-        return Candidates((), 0, found[0].oldest_received)
+        return Candidates((), 0, rows[0].oldest_received)
     entities = yield from rows_of(ids)
     first = int(time.time()) // 60 - USUAL_MINUTES + 1
     changes = yield call("read_depth_changes", ids=ids, since=datetime.fromtimestamp(first * 60, UTC))
     reasons = yield call("read_top_reasons", ids=ids, scan_cap=REASON_CAP)
-    shares = {row.id: row.quota_share for row in found}
+    shares = {row.id: row.quota_share for row in rows}
     top = {row.entity_id: TopReason(row.reason, row.description or "", row.n, row.scanned) for row in reasons}
     facts = (
-        _facts(row, [one for one in changes if one.entity_id == row.id], first, shares[row.id], top.get(row.id))
+        _facts(row, [change for change in changes if change.entity_id == row.id], first, shares[row.id], top.get(row.id))
         for row in entities
     )
-    return Candidates(tuple(facts), found[0].candidates, found[0].oldest_received)
+    return Candidates(tuple(facts), rows[0].candidates, rows[0].oldest_received)
 
 
 def _candidates(filter: EntityFilter, bounds: Mapping[str, Any]) -> Steps[list[Any]]:

@@ -145,7 +145,7 @@ class Age:
     negated: bool = False
 
     def __str__(self) -> str:
-        low, high = (None if one is None else _duration(one) for one in (self.low, self.high))
+        low, high = (None if bound is None else _duration(bound) for bound in (self.low, self.high))
         if low and high:
             return f"{_minus(self)}{self.field}:{low}..{high}"
         return f"{_minus(self)}{self.field}" + (f">{low}" if low else f"<{high}")
@@ -229,7 +229,11 @@ def _instant(instant: datetime, unit: timedelta | None = None) -> str:
     """In UTC and as short as it can be; if a unit is given, to that unit."""
     at = instant.astimezone(UTC).replace(tzinfo=None)
     if unit is None:
-        unit = next(one for one in (_DAY, _MINUTE, _SECOND, timedelta.resolution) if (instant - _EPOCH) % one == timedelta(0))
+        unit = next(
+            candidate
+            for candidate in (_DAY, _MINUTE, _SECOND, timedelta.resolution)
+            if (instant - _EPOCH) % candidate == timedelta(0)
+        )
     if unit == _DAY:
         return at.date().isoformat()
     return at.isoformat(timespec={_MINUTE: "minutes", _SECOND: "seconds"}.get(unit, "microseconds"))

@@ -101,10 +101,10 @@ class DeadGroups:
 
 
 def _joined(results: list[DeadGroups]) -> DeadGroups:
-    groups = sorted(chain.from_iterable(one.groups for one in results), key=lambda group: -group.count)[:MOST_GROUPS]
+    groups = sorted(chain.from_iterable(result.groups for result in results), key=lambda group: -group.count)[:MOST_GROUPS]
     return DeadGroups(
-        tuple(groups), sum(one.total for one in results), sum(one.examined for one in results),
-        sum(one.scanned for one in results), any(one.capped for one in results),
+        tuple(groups), sum(result.total for result in results), sum(result.examined for result in results),
+        sum(result.scanned for result in results), any(result.capped for result in results),
     )  # fmt: skip
 
 

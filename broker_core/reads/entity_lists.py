@@ -98,8 +98,8 @@ class Tallies:
 
 
 def _joined(results: list[Tallies]) -> Tallies:
-    neglected = tuple(chain.from_iterable(one.first_neglected for one in results))
-    return Tallies(tuple(chain.from_iterable(one.rows for one in results)), neglected[:5])
+    neglected = tuple(chain.from_iterable(result.first_neglected for result in results))
+    return Tallies(tuple(chain.from_iterable(result.rows for result in results)), neglected[:5])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,9 @@ class Tree:
 
 
 def _joined_trees(results: list[Tree]) -> Tree:
-    items = sorted(chain.from_iterable(one.items for one in results), key=lambda item: item.order)
-    namespaces = {name: sums for one in results for name, sums in one.namespaces.items()}
-    return Tree(tuple(items), sum(one.count for one in results), _joined([one.totals for one in results]), namespaces)
+    items = sorted(chain.from_iterable(result.items for result in results), key=lambda item: item.order)
+    namespaces = {name: sums for result in results for name, sums in result.namespaces.items()}
+    return Tree(tuple(items), sum(result.count for result in results), _joined([result.totals for result in results]), namespaces)
 
 
 @use_case(namespace="filter", combine=_joined)
@@ -197,7 +197,7 @@ def tree(
             namespaces[row.namespace_name] = (*namespaces.get(row.namespace_name, ()), _tally(row))
         elif row.level:
             places.setdefault(row.place, []).append(row)
-    items = sorted((_item(found, params["descending"]) for found in places.values()), key=lambda item: item.order)
+    items = sorted((_item(place, params["descending"]) for place in places.values()), key=lambda item: item.order)
     return Tree(tuple(items), totals[0].items if totals else 0, (yield from _totals(totals)), namespaces)
 
 
@@ -216,8 +216,8 @@ def list_entities(
 def entities_by_id(ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[EntityRow]]:
     """The overview rows of these entities in this order, without those that no longer exist."""
     require(actor, Right.BROWSE, "entities")
-    found = {row.id: row for row in (yield from rows_of(list(ids)))}
-    return [found[one] for one in ids if one in found]
+    rows_by_id = {row.id: row for row in (yield from rows_of(list(ids)))}
+    return [rows_by_id[entity_id] for entity_id in ids if entity_id in rows_by_id]
 
 
 def _summed(name: str, params: dict[str, Any]) -> Steps[list[Any]]:
@@ -228,7 +228,7 @@ def _summed(name: str, params: dict[str, Any]) -> Steps[list[Any]]:
 def _totals(rows: Sequence[Any]) -> Steps[Tallies]:
     first = rows[0].first_neglected if rows else []
     names = yield from names_of(first)
-    return Tallies(tuple(_tally(row) for row in rows), tuple(names[one] for one in first if one in names))
+    return Tallies(tuple(_tally(row) for row in rows), tuple(names[entity_id] for entity_id in first if entity_id in names))
 
 
 def _item(rows: list[Any], descending: bool) -> Item:

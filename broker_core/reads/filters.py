@@ -105,12 +105,17 @@ class MessageFilter:
 
     def at(self, instant: datetime) -> MessageFilter:
         """The same filter with ages as instants, so that it matches later what it matches at this instant."""
-        return replace(self, conditions=tuple(_at(one, instant) if isinstance(one, Age) else one for one in self.conditions))
+        return replace(
+            self,
+            conditions=tuple(
+                _at(condition, instant) if isinstance(condition, Age) else condition for condition in self.conditions
+            ),
+        )
 
     @property
     def needs_bodies(self) -> bool:
         """Whether it requires Right.SEE_BODIES."""
-        return any(isinstance(one, BodyText | JsonValue) for one in self.conditions)
+        return any(isinstance(condition, BodyText | JsonValue) for condition in self.conditions)
 
 
 def _at(age: Age, instant: datetime) -> TimeRange:
@@ -143,12 +148,12 @@ def parse_tokens(text: str, *, now: datetime) -> list[Token]:
         if character == "\0" or "\ud800" <= character <= "\udfff":
             raise FilterError(position, "This character cannot be searched for. Remove it.")
     parser = _Parser(text, now)
-    found: list[Token] = []
+    tokens: list[Token] = []
     while (token := parser.token()) is not None:
-        if len(found) == MOST_CONDITIONS:
+        if len(tokens) == MOST_CONDITIONS:
             raise FilterError(token.start, f"A filter has at most {MOST_CONDITIONS} conditions.")
-        found.append(token)
-    return found
+        tokens.append(token)
+    return tokens
 
 
 def exactly(key: str, value: str) -> str:
@@ -187,17 +192,17 @@ class _Parser:
     def _condition(self, negated: bool) -> Condition:
         if self.text[self.at] == "$":
             return self._json(negated)
-        if found := _PROPERTY.match(self.text, self.at):
-            self.at = found.end()
+        if match := _PROPERTY.match(self.text, self.at):
+            self.at = match.end()
             return self._property(negated)
-        found = _KEY.match(self.text, self.at)
-        if found is None:
+        match = _KEY.match(self.text, self.at)
+        if match is None:
             return self._words(negated)
-        start, name = self.at, found[1].lower()
+        start, name = self.at, match[1].lower()
         key = _SYNONYMS.get(name, name)
         if key not in KEYS:
-            raise FilterError(start, _unknown(found[1], found[2]))
-        self.at = found.end(1)
+            raise FilterError(start, _unknown(match[1], match[2]))
+        self.at = match.end(1)
         at, operator, negated = self._operator(negated)
         return self._keyed(key, operator, at, self._value(key + operator), negated)
 
@@ -231,8 +236,8 @@ class _Parser:
         start = self.at
         if self.text.startswith('"', self.at):
             name = self._quoted().text
-        elif found := _PROPERTY_NAME.match(self.text, self.at):
-            name, self.at = found[0], found.end()
+        elif match := _PROPERTY_NAME.match(self.text, self.at):
+            name, self.at = match[0], match.end()
         else:
             name = ""
         if not name:
@@ -245,13 +250,13 @@ class _Parser:
     def _json(self, negated: bool) -> JsonValue:
         self.at += 1
         steps: list[str | int | None] = []
-        while found := _JSON_STEP.match(self.text, self.at):
-            if found[3]:
-                self.at = found.end() - 1
+        while match := _JSON_STEP.match(self.text, self.at):
+            if match[3]:
+                self.at = match.end() - 1
                 steps.append(self._quoted().text)
                 continue
-            self.at = found.end()
-            steps.append(found[2] or (None if found[1] == "*" else int(found[1])))
+            self.at = match.end()
+            steps.append(match[2] or (None if match[1] == "*" else int(match[1])))
         if self._at_end():
             return JsonValue(tuple(steps), negated=negated)
         if not _OPERATOR.match(self.text, self.at):
@@ -265,11 +270,11 @@ class _Parser:
 
     def _operator(self, negated: bool) -> tuple[int, str, bool]:
         """The operator's place, the operator, and whether the condition is negated. != is = negated."""
-        found = _OPERATOR.match(self.text, self.at)
-        if found is None:
+        match = _OPERATOR.match(self.text, self.at)
+        if match is None:
             raise FilterError(self.at, "Write a space before the next condition, or one of : = > < before a value.")
-        self.at = found.end()
-        return (found.start(), "=", not negated) if found[0] == "!=" else (found.start(), found[0], negated)
+        self.at = match.end()
+        return (match.start(), "=", not negated) if match[0] == "!=" else (match.start(), match[0], negated)
 
     @staticmethod
     def _only(operators: str, key: str, operator: str, at: int) -> None:
@@ -293,11 +298,11 @@ class _Parser:
 
     def _quoted(self) -> _Value:
         start = self.at
-        found = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL).match(self.text, start)
-        if found is None:
+        match = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL).match(self.text, start)
+        if match is None:
             raise FilterError(start, 'The quote is not closed. Add a " at the end of the text.')
-        self.at = found.end()
-        return _Value(_pattern(found[1]), start, True)
+        self.at = match.end()
+        return _Value(_pattern(match[1]), start, True)
 
     def _at_end(self) -> bool:
         return self.at >= len(self.text) or self.text[self.at].isspace()
@@ -306,11 +311,11 @@ class _Parser:
 def _pattern(text: str) -> Pattern:
     """A text with escapes as a pattern. A backslash before any other character stands for itself."""
     parts = [""]
-    for found in re.finditer(r'\\(["\\*])|(\*)|(.)', text, re.DOTALL):
-        if found[2]:
+    for match in re.finditer(r'\\(["\\*])|(\*)|(.)', text, re.DOTALL):
+        if match[2]:
             parts.append("")
         else:
-            parts[-1] += found[1] or found[3]
+            parts[-1] += match[1] or match[3]
     return Pattern(tuple(parts))
 
 
@@ -359,13 +364,13 @@ def _numbers(key: str, operator: str, value: _Value) -> tuple[int | None, int | 
 
 
 def _number(key: str, text: str, at: int) -> int:
-    found = _SIZE.fullmatch(text) if key == "size" else re.fullmatch(r"(\d{1,18})()", text, re.ASCII)
-    number = int(found[1]) * _UNITS[found[2].upper()] if found else 0
-    if found is None or number >= 10**18:
-        said = text or "Nothing"
+    match = _SIZE.fullmatch(text) if key == "size" else re.fullmatch(r"(\d{1,18})()", text, re.ASCII)
+    number = int(match[1]) * _UNITS[match[2].upper()] if match else 0
+    if match is None or number >= 10**18:
+        value_text = text or "Nothing"
         if key == "size":
-            raise FilterError(at, f"{said} is not a size. Write for example size>10KB.")
-        raise FilterError(at, f"{said} is not a whole number of at most 18 digits. Write for example {key}>700.")
+            raise FilterError(at, f"{value_text} is not a size. Write for example size>10KB.")
+        raise FilterError(at, f"{value_text} is not a whole number of at most 18 digits. Write for example {key}>700.")
     return number
 
 
@@ -410,11 +415,11 @@ def _time(key: str, text: str, at: int, now: datetime, after: datetime | None = 
     """The instants at which a minute, second or day begins and ends. Without a date it is the last one before `now`, or the first
     one from `after` on."""
     try:
-        if found := _TIME.fullmatch(text):
-            of_day = time(int(found[1]), int(found[2]), int(found[3] or 0), tzinfo=UTC)
+        if match := _TIME.fullmatch(text):
+            of_day = time(int(match[1]), int(match[2]), int(match[3] or 0), tzinfo=UTC)
             start = datetime.combine((after or now).astimezone(UTC).date(), of_day)
             start += _DAY if after and start < after else -_DAY if not after and start > now else timedelta(0)
-            return start, start + (_SECOND if found[3] else _MINUTE)
+            return start, start + (_SECOND if match[3] else _MINUTE)
         start = datetime.fromisoformat(text)
         start = start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
         of_day_text = re.split(r"[+Z-]", text[11:])[0]

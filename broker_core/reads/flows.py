@@ -79,8 +79,8 @@ def links(namespace: str | None = None, *, actor: Actor | None = None) -> Steps[
 
 
 def _joined(results: list[Flows]) -> Flows:
-    counts = {key: count for one in results for key, count in one.counts.items()}
-    return Flows(counts, max(one.seconds for one in results))
+    counts = {key: count for result in results for key, count in result.counts.items()}
+    return Flows(counts, max(result.seconds for result in results))
 
 
 @use_case(combine=_joined)

@@ -103,10 +103,10 @@ class Locks:
 
 def _joined(results: list[Locks]) -> Locks:
     """One page of those of several databases, which have different namespaces."""
-    rows = sorted(chain.from_iterable(one.rows for one in results), key=lambda row: _order(row.address))[:PAGE_ROWS]
-    is_more = any(one.next_cursor for one in results) or sum(len(one.rows) for one in results) > len(rows)
-    holders = _largest(chain.from_iterable(one.holders for one in results))
-    matching = Capped(sum(one.matching.value for one in results), any(one.matching.capped for one in results))
+    rows = sorted(chain.from_iterable(result.rows for result in results), key=lambda row: _order(row.address))[:PAGE_ROWS]
+    is_more = any(result.next_cursor for result in results) or sum(len(result.rows) for result in results) > len(rows)
+    holders = _largest(chain.from_iterable(result.holders for result in results))
+    matching = Capped(sum(result.matching.value for result in results), any(result.matching.capped for result in results))
     return Locks(tuple(rows), rows[-1].cursor if is_more and rows else None, matching, holders)
 
 
@@ -119,56 +119,56 @@ def locks(
     require_count("limit", limit)
     after = _parsed(cursor)
     places = sorted((yield call("read_lock_places", **filter.entities.parameters())), key=_order_of_row)
-    found: list[Lock] = []
+    collected: list[Lock] = []
     for chunk in _chunks([row for row in places if after is None or _order_of_row(row) >= _order(after[0])]):
         begins = after is not None and _order_of_row(chunk[0]) == _order(after[0])
         key = after[1] if begins and after else None
         rows = yield call(
             "read_locks", entity_ids=[row.id for row in chunk], cap=EXAMINED, holder=filter.holder or None,
             after_number=key if isinstance(key, int) else None, after_session=key if isinstance(key, str) else None,
-            max_count=limit + 1 - len(found),
+            max_count=limit + 1 - len(collected),
         )  # fmt: skip
-        found += map(_lock, rows)
-        if len(found) > limit:
+        collected += map(_lock, rows)
+        if len(collected) > limit:
             break
     matching, holders = yield from _holders(places, filter.holder)
-    shown = tuple(found[:limit])
-    return Locks(shown, shown[-1].cursor if len(found) > limit else None, matching, _largest(holders))
+    page = tuple(collected[:limit])
+    return Locks(page, page[-1].cursor if len(collected) > limit else None, matching, _largest(holders))
 
 
 def _holders(places: Sequence[Any], holder: str) -> Steps[tuple[Capped, list[Holder]]]:
     """How many locks match, and who holds them; of the first MOST_COUNTED."""
-    found: list[Holder] = []
+    holders: list[Holder] = []
     counted = 0
     for chunk in _chunks(places):
         if counted >= MOST_COUNTED:
-            return Capped(sum(one.locks for one in found), capped=True), found
+            return Capped(sum(entry.locks for entry in holders), capped=True), holders
         rows = yield call("read_lock_holders", entity_ids=[row.id for row in chunk], cap=EXAMINED, holder=holder)
-        found += [Holder(row.holder or "", row.messages, row.sessions) for row in rows]
+        holders += [Holder(row.holder or "", row.messages, row.sessions) for row in rows]
         counted += sum(row.held for row in chunk)
-    return Capped(sum(one.locks for one in found)), found
+    return Capped(sum(entry.locks for entry in holders)), holders
 
 
 def _largest(holders: Iterable[Holder]) -> tuple[Holder, ...]:
     """The holders with the most locks, each once."""
     sums: dict[str, tuple[int, int]] = {}
-    for one in holders:
-        messages, sessions = sums.get(one.name, (0, 0))
-        sums[one.name] = messages + one.messages, sessions + one.sessions
+    for holder in holders:
+        messages, sessions = sums.get(holder.name, (0, 0))
+        sums[holder.name] = messages + holder.messages, sessions + holder.sessions
     joined = (Holder(name, *counts) for name, counts in sums.items() if name)
-    return tuple(sorted(joined, key=lambda one: (-one.locks, one.name))[:MOST_HOLDERS])
+    return tuple(sorted(joined, key=lambda holder: (-holder.locks, holder.name))[:MOST_HOLDERS])
 
 
 def _chunks(places: Sequence[Any]) -> Iterable[list[Any]]:
     """The entities in groups with about EXAMINED_AT_ONCE locks."""
     chunk: list[Any] = []
-    held = 0
+    lock_count = 0
     for row in places:
         chunk.append(row)
-        held += row.held + 1
-        if held >= EXAMINED_AT_ONCE:
+        lock_count += row.held + 1
+        if lock_count >= EXAMINED_AT_ONCE:
             yield chunk
-            chunk, held = [], 0
+            chunk, lock_count = [], 0
     if chunk:
         yield chunk
 

@@ -34,35 +34,37 @@ def parameters(filter: MessageFilter) -> dict[str, Any]:
     texts, properties, numbers = _of(filter, Text), _of(filter, Property), _of(filter, NumberRange)
     ranges, ages, states = _of(filter, TimeRange), _of(filter, Age), _of(filter, InState)
     bodies, values = _of(filter, BodyText), _of(filter, JsonValue)
-    bounds = [one for one in numbers if one.field == "number" and not one.negated]
+    bounds = [number for number in numbers if number.field == "number" and not number.negated]
     return {
         "reads_bodies": filter.needs_bodies,
-        "lowest": max((one.low for one in bounds if one.low is not None), default=0),
-        "highest": min((one.high for one in bounds if one.high is not None), default=HIGHEST),
+        "lowest": max((bound.low for bound in bounds if bound.low is not None), default=0),
+        "highest": min((bound.high for bound in bounds if bound.high is not None), default=HIGHEST),
         "holds": None if filter.holds is None else list(filter.holds),
-        "text_fields": _column(STORED.get(one.field, one.field) for one in texts),
-        "text_patterns": _column(one.pattern.like if one.exact else f"%{one.pattern.like}%" for one in texts),
-        "text_exact": _column(one.exact for one in texts),
+        "text_fields": _column(STORED.get(text.field, text.field) for text in texts),
+        "text_patterns": _column(text.pattern.like if text.exact else f"%{text.pattern.like}%" for text in texts),
+        "text_exact": _column(text.exact for text in texts),
         "text_negated": _negated(texts),
-        "property_names": _column(one.name for one in properties),
-        "property_operators": _column(one.operator or "" for one in properties),
-        "property_patterns": _column(f"%{one.pattern.like}%" if one.operator == ":" else one.pattern.like for one in properties),
-        "property_texts": _column(one.pattern.text for one in properties),
-        "property_numbers": _column(_number(one.pattern.text) for one in properties),
+        "property_names": _column(item.name for item in properties),
+        "property_operators": _column(item.operator or "" for item in properties),
+        "property_patterns": _column(
+            f"%{item.pattern.like}%" if item.operator == ":" else item.pattern.like for item in properties
+        ),
+        "property_texts": _column(item.pattern.text for item in properties),
+        "property_numbers": _column(_number(item.pattern.text) for item in properties),
         "property_negated": _negated(properties),
-        "number_fields": _column(one.field for one in numbers),
-        "number_lows": _column(one.low for one in numbers),
-        "number_highs": _column(one.high for one in numbers),
+        "number_fields": _column(number.field for number in numbers),
+        "number_lows": _column(number.low for number in numbers),
+        "number_highs": _column(number.high for number in numbers),
         "number_negated": _negated(numbers),
-        "time_fields": _column([*(one.field for one in ranges), *(one.field for one in ages)]),
-        "time_starts": _column([*(one.start for one in ranges), *(None for _ in ages)]),
-        "time_ends": _column([*(one.end for one in ranges), *(None for _ in ages)]),
-        "age_lows": _column([*(None for _ in ranges), *(one.low for one in ages)]),
-        "age_highs": _column([*(None for _ in ranges), *(one.high for one in ages)]),
+        "time_fields": _column([*(span.field for span in ranges), *(span.field for span in ages)]),
+        "time_starts": _column([*(span.start for span in ranges), *(None for _ in ages)]),
+        "time_ends": _column([*(span.end for span in ranges), *(None for _ in ages)]),
+        "age_lows": _column([*(None for _ in ranges), *(span.low for span in ages)]),
+        "age_highs": _column([*(None for _ in ranges), *(span.high for span in ages)]),
         "time_negated": _negated([*ranges, *ages]),
-        "states": _column(str(one.state) for one in states),
+        "states": _column(str(state.state) for state in states),
         "state_negated": _negated(states),
-        "body_parts": _column(one.text.encode() for one in bodies),
+        "body_parts": _column(body.text.encode() for body in bodies),
         "body_negated": _negated(bodies),
         "json_paths": _column(map(json_path, values)),
         "json_negated": _negated(values),
@@ -70,7 +72,7 @@ def parameters(filter: MessageFilter) -> dict[str, Any]:
 
 
 def _of(filter: MessageFilter, kind: type[Kind]) -> list[Kind]:
-    return [one for one in filter.conditions if isinstance(one, kind)]
+    return [condition for condition in filter.conditions if isinstance(condition, kind)]
 
 
 def json_path(condition: JsonValue) -> str:
@@ -108,4 +110,4 @@ def _column(values: Iterable[Any]) -> list[Any] | None:
 
 
 def _negated(conditions: Sequence[Condition]) -> list[bool] | None:
-    return _column(one.negated for one in conditions)
+    return _column(condition.negated for condition in conditions)

@@ -203,8 +203,8 @@ class MessageDetail:
     @property
     def came_from_elsewhere(self) -> bool:
         """Whether `enqueued_sequence_number` is the message's number in another entity."""
-        first, here = self.enqueued_sequence_number, self.row.address
-        return first is not None and (first != self.row.sequence_number or here.topic is not None or bool(self.transfer))
+        first, address = self.enqueued_sequence_number, self.row.address
+        return first is not None and (first != self.row.sequence_number or address.topic is not None or bool(self.transfer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +402,7 @@ class _Search:
     limit: int
     max_scanned: int
     deadline: float
-    found: list = field(default_factory=list)
+    collected: list = field(default_factory=list)
     scanned: int = 0
     capped: bool = False
     not_json: int = 0
@@ -429,8 +429,8 @@ class _Search:
             self.scanned += self.last.scanned
             self.not_json += self.last.not_json
             self.matched += self.last.matched
-            self.found += [row for row in rows if row.sequence_number is not None]
-            if (len(self.found) > self.limit and not self.counts) or self.last.at_end:
+            self.collected += [row for row in rows if row.sequence_number is not None]
+            if (len(self.collected) > self.limit and not self.counts) or self.last.at_end:
                 return
             beyond, beyond_due = self.last.last_scanned, self.last.last_due
             if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
@@ -444,7 +444,7 @@ class _Search:
             "locked": self.tab.locked, "descending": self.position.downwards, "beyond": beyond,
             "by_due": self.by_due, "beyond_due": beyond_due,
             "max_scanned": max_scanned, "max_bytes": SCAN_BYTES,
-            "max_count": 0 if self.counts else self.limit + 1 - len(self.found),
+            "max_count": 0 if self.counts else self.limit + 1 - len(self.collected),
             **self.conditions,
         }  # fmt: skip
 
@@ -454,10 +454,10 @@ class _Search:
     @property
     def met_the_start(self) -> bool:
         """Whether paging back found less than a page, so that the first page should be shown instead."""
-        return self.position.backwards and len(self.found) <= self.limit and not self.capped
+        return self.position.backwards and len(self.collected) <= self.limit and not self.capped
 
     def page(self) -> Page[MessageRow]:
-        rows, more = self.found[: self.limit], len(self.found) > self.limit
+        rows, more = self.collected[: self.limit], len(self.collected) > self.limit
         backward, forward = ("above", "below") if self.position.downwards else ("below", "above")
         next_cursor = previous_cursor = None
         if more:

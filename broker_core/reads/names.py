@@ -28,12 +28,12 @@ class Name:
 class Names:
     """Names found, at most as many as requested of each database. more: whether there are others."""
 
-    found: tuple[Name, ...]
+    matches: tuple[Name, ...]
     more: bool
 
 
 def _joined(results: list[Names]) -> Names:
-    return Names(tuple(chain.from_iterable(one.found for one in results)), any(one.more for one in results))
+    return Names(tuple(chain.from_iterable(result.matches for result in results)), any(result.more for result in results))
 
 
 @use_case(combine=_joined)

@@ -44,8 +44,8 @@ class NextChange:
 @use_case
 def next_change(address: EntityAddress, *, actor: Actor | None = None) -> Steps[NextChange | None]:
     """The next change in an entity if nobody acts; None: there is none. Raises EntityNotFound."""
-    found = yield from next_changes.steps(address, limit=1, actor=actor)
-    return found[0] if found else None
+    changes = yield from next_changes.steps(address, limit=1, actor=actor)
+    return changes[0] if changes else None
 
 
 @use_case
@@ -55,6 +55,6 @@ def next_changes(address: EntityAddress, *, limit: int = PAGE_ROWS, actor: Actor
     require(actor, Right.BROWSE, address)
     require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
-    default_timeout = next((found.delivery_timeout_ms for found in installed() if found.delivery_timeout_ms), None)
+    default_timeout = next((definition.delivery_timeout_ms for definition in installed() if definition.delivery_timeout_ms), None)
     rows = yield call("next_changes", entity_id=entity_id, cap=SCAN_CAP, default_timeout=default_timeout, max_count=limit)
     return [NextChange(Change(row.what), row.at, row.number) for row in rows]

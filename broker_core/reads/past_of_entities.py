@@ -111,10 +111,10 @@ def past(address: EntityAddress, at: datetime, *, actor: Actor | None = None) ->
     """An entity as it was at an instant of its clock. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
-    found = yield from rows_of([entity_id])
-    if not found:
+    entities = yield from rows_of([entity_id])
+    if not entities:
         raise EntityNotFound(str(address))
-    entity = found[0]
+    entity = entities[0]
     terminal = sorted(int(kind) for kind in TERMINAL_KINDS)
     until = None if entity.clock.is_manual else at + RECORDED_LATE
     present, events = yield Atomically(_events(entity_id, at, until, terminal))
@@ -122,7 +122,11 @@ def past(address: EntityAddress, at: datetime, *, actor: Actor | None = None) ->
     instant = present.after_recorded if entity.clock.is_manual else at
     settings = yield from settings_at(entity_id, instant)
     of_topic = (yield from settings_at(entity.topic_id, instant)) if entity.topic_id else {}
-    lives = [found for one in (settings, of_topic) if one and (found := one["default_message_time_to_live"]) is not None]
+    lives = [
+        time_to_live
+        for columns in (settings, of_topic)
+        if columns and (time_to_live := columns["default_message_time_to_live"]) is not None
+    ]
     rules = Rules(entity_id, entity.address, entity.family, settings["max_delivery_count"], min(lives, default=None))
     rows = fold(events, at, rules)
     by_kind = {EventKind(int(kind)): n for kind, n in (present.by_kind or {}).items()}
@@ -146,13 +150,13 @@ def _events(entity_id: int, at: datetime, until: datetime | None, terminal: list
 def fold(events: Iterable[Any], at: datetime, rules: Rules) -> list[MessageRow]:
     """The messages that are there after these events, by number. events: in their order, those until `at`."""
     lock_column = definition_of(rules.family).lock_column
-    found: dict[int, _Message] = {}
+    messages: dict[int, _Message] = {}
     for event in events:
-        message = found.get(event.sequence_number)
+        message = messages.get(event.sequence_number)
         if message is None:
-            message = found[event.sequence_number] = _Message(event.sequence_number)
+            message = messages[event.sequence_number] = _Message(event.sequence_number)
         _apply(message, event, EventKind(event.kind), lock_column)
-    return [_row(message, at, rules) for _, message in sorted(found.items()) if message.is_there]
+    return [_row(message, at, rules) for _, message in sorted(messages.items()) if message.is_there]
 
 
 def _last_kinds(events: Iterable[Any], numbers: Collection[int]) -> dict[int, EventKind]:

@@ -77,7 +77,7 @@ class Slice:
     not_json: stored messages whose bodies are not JSON although the filter has conditions on values in JSON.
     """
 
-    found: tuple[FoundMessage, ...]
+    messages: tuple[FoundMessage, ...]
     part: str
     cursor: str | None
     scanned: int
@@ -90,7 +90,7 @@ class Slice:
 class WithId:
     """The messages with an id, newest first. parts: of the search in which there are no others with this id."""
 
-    found: tuple[FoundMessage, ...]
+    messages: tuple[FoundMessage, ...]
     parts: frozenset[str]
 
 
@@ -98,26 +98,26 @@ def exact_id(filter: MessageFilter) -> str | None:
     """The text of a filter that may be a whole message id: one condition, on the id or without a key. None: it cannot be one."""
     if len(filter.conditions) != 1 or filter.holds is not None:
         return None
-    one = filter.conditions[0]
-    if isinstance(one, Text) and one.field in ("id", ANY) and one.pattern.is_plain and not one.negated:
-        return one.pattern.text or None
+    condition = filter.conditions[0]
+    if isinstance(condition, Text) and condition.field in ("id", ANY) and condition.pattern.is_plain and not condition.negated:
+        return condition.pattern.text or None
     return None
 
 
 def is_in_events(filter: MessageFilter) -> bool:
     """Whether events can answer all conditions of the filter."""
     return not any(
-        isinstance(one, BodyText | JsonValue)
-        or (isinstance(one, InState) and one.state is not State.GONE)
-        or (isinstance(one, Text | NumberRange | Age | TimeRange) and one.field in _NOT_IN_EVENTS)
-        for one in filter.conditions
+        isinstance(condition, BodyText | JsonValue)
+        or (isinstance(condition, InState) and condition.state is not State.GONE)
+        or (isinstance(condition, Text | NumberRange | Age | TimeRange) and condition.field in _NOT_IN_EVENTS)
+        for condition in filter.conditions
     )
 
 
 def _joined(results: Sequence[WithId]) -> WithId:
-    parts = frozenset.intersection(*(one.parts for one in results))
-    found = [message for one in results for message in one.found if _part(message) in parts]
-    return WithId(tuple(sorted(found, key=lambda message: message.at, reverse=True)), parts)
+    parts = frozenset.intersection(*(result.parts for result in results))
+    messages = [message for result in results for message in result.messages if _part(message) in parts]
+    return WithId(tuple(sorted(messages, key=lambda message: message.at, reverse=True)), parts)
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=_joined)
@@ -129,16 +129,18 @@ def messages_with_id(message_id: str, *, with_system: bool = False, actor: Actor
     events = yield Atomically(_after("allow_bitmap_scans", by_event))
     if len(events) > SAME_ID:
         return WithId((), frozenset())
-    found = yield from _with_present(events)
+    from_events = yield from _with_present(events)
     stored = yield call(
         "read_find_in_messages", message_id=message_id, max_scanned=SCAN_ROWS, max_count=SAME_ID + 1, with_system=with_system
     )
     if len(stored) > SAME_ID or stored[0].scanned >= SCAN_ROWS:
         # a stored message of which only later events are kept is found again among the stored ones
-        return WithId(tuple(one for one in found if one.row is None or one.kind in FIRST_KINDS), frozenset({EVENTS}))
+        return WithId(
+            tuple(message for message in from_events if message.row is None or message.kind in FIRST_KINDS), frozenset({EVENTS})
+        )
     places = {(row.entity_id, row.sequence_number) for row in stored if row.sequence_number is not None}
     rows = yield from _stored(list(places - {(row.entity_id, row.sequence_number) for row in events}))
-    return WithId((*found, *map(_of_row, rows.values())), frozenset({EVENTS, MESSAGES}))
+    return WithId((*from_events, *map(_of_row, rows.values())), frozenset({EVENTS, MESSAGES}))
 
 
 def _after(setting: str, statement: Statement) -> Steps[list]:
@@ -165,16 +167,16 @@ def search_slice(
         return (yield from search.messages(place, totals.messages))
     first = yield from search.events(place, totals.events)
     part, place = _parse(first.cursor) if first.cursor else (EVENTS, None)
-    if part == EVENTS or len(first.found) >= SLICE_FOUND or search.is_over:
+    if part == EVENTS or len(first.messages) >= SLICE_FOUND or search.is_over:
         return first
     second = yield from search.messages(place, totals.messages)
-    return replace(second, found=(*first.found, *second.found))
+    return replace(second, messages=(*first.messages, *second.messages))
 
 
 def _without_gone(filter: MessageFilter) -> tuple[MessageFilter, bool | None]:
     """The filter without conditions on whether messages are removed, and these: whether they must be; None: any."""
-    of_gone = [one for one in filter.conditions if isinstance(one, InState) and one.state is State.GONE]
-    rest = tuple(one for one in filter.conditions if one not in of_gone)
+    of_gone = [condition for condition in filter.conditions if isinstance(condition, InState) and condition.state is State.GONE]
+    rest = tuple(condition for condition in filter.conditions if condition not in of_gone)
     return MessageFilter(rest), (not of_gone[0].negated) if of_gone else None
 
 
@@ -210,7 +212,7 @@ class _Search:
 
     def events(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
         below = place or (2**64 - 1, 2**63 - 1)
-        found: list[FoundMessage] = []
+        messages: list[FoundMessage] = []
         scanned, back_to, cursor = 0, None, None
         only = yield from self._entities(with_deleted=True)
         if only == []:
@@ -220,7 +222,7 @@ class _Search:
             rows = yield self.statement(below, most, only)
             head, hits = rows[0], [row for row in rows if row.event_id is not None]
             scanned, back_to = scanned + head.scanned, head.back_to or back_to
-            found += self._new((yield from _with_present(hits)), EVENTS)
+            messages += self._new((yield from _with_present(hits)), EVENTS)
             if len(hits) == SLICE_FOUND:
                 below, more = (int(hits[-1].xid), hits[-1].event_id), True
                 back_to = hits[-1].recorded_at
@@ -231,23 +233,31 @@ class _Search:
                 cursor = None if self.gone else _messages_from(_START, back_to and _midnight(back_to))
                 break
             cursor = f"{EVENTS}-{below[0]}-{below[1]}"
-            if len(found) >= SLICE_FOUND or self.is_over:
+            if len(messages) >= SLICE_FOUND or self.is_over:
                 break
-        return Slice(tuple(found), EVENTS, cursor, scanned, total if only is None else None, back_to, 0)
+        return Slice(tuple(messages), EVENTS, cursor, scanned, total if only is None else None, back_to, 0)
 
-    def _new(self, found: list[FoundMessage], part: str) -> list[FoundMessage]:
+    def _new(self, messages: list[FoundMessage], part: str) -> list[FoundMessage]:
         """Without those that the filter excludes, and those that are known."""
         known = self.id if part in self.known else None
-        return [one for one in found if self.gone in (None, one.row is None) and (known is None or one.message_id != known)]
+        return [
+            message
+            for message in messages
+            if self.gone in (None, message.row is None) and (known is None or message.message_id != known)
+        ]
 
     def messages(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
         *before, oldest = place or (*_START, 0)
         rest_before = datetime.fromtimestamp(oldest / 1_000_000, UTC) if oldest else None
-        found: list[FoundMessage] = []
+        matches: list[FoundMessage] = []
         scanned, not_json, cursor = 0, 0, None
-        wanted = yield from self._entities(with_deleted=False)
+        entity_ids = yield from self._entities(with_deleted=False)
         while True:
-            only = None if wanted is None else [one for one in wanted if (one, 0, 0, 0) < tuple(before)][:ENTITIES_AT_ONCE]
+            only = (
+                None
+                if entity_ids is None
+                else [entity_id for entity_id in entity_ids if (entity_id, 0, 0, 0) < tuple(before)][:ENTITIES_AT_ONCE]
+            )
             if only == []:
                 cursor = None
                 break
@@ -260,7 +270,7 @@ class _Search:
             rows = yield Atomically(_after("join_by_hashing", statement))
             head, hits = rows[0], [row for row in rows if row.sequence_number is not None]
             scanned, not_json = scanned + head.scanned, not_json + head.not_json
-            found += self._new([_of_row(message_row(row)) for row in hits], MESSAGES)
+            matches += self._new([_of_row(message_row(row)) for row in hits], MESSAGES)
             if len(hits) == SLICE_FOUND:
                 last = hits[-1]
                 before = [last.entity_id, last.subqueue, last.state, last.sequence_number]
@@ -272,18 +282,22 @@ class _Search:
             else:
                 before = [head.last_entity, head.last_subqueue, head.last_state, head.last_number]
             cursor = _messages_from(before, rest_before)
-            if len(found) >= SLICE_FOUND or self.is_over:
+            if len(matches) >= SLICE_FOUND or self.is_over:
                 break
-        return Slice(tuple(found), MESSAGES, cursor, scanned, total if wanted is None else None, None, not_json)
+        return Slice(tuple(matches), MESSAGES, cursor, scanned, total if entity_ids is None else None, None, not_json)
 
     def _entities(self, *, with_deleted: bool) -> Steps[list[int] | None]:
         """The entities that the filter names, the newest first; None: it names none, or too many."""
-        named = [one for one in self.filter.conditions if isinstance(one, Text) and one.field == "entity" and not one.negated]
+        named = [
+            condition
+            for condition in self.filter.conditions
+            if isinstance(condition, Text) and condition.field == "entity" and not condition.negated
+        ]
         if not named:
             return None
-        patterns = [one.pattern.like if one.exact else f"%{one.pattern.like}%" for one in named]
+        patterns = [condition.pattern.like if condition.exact else f"%{condition.pattern.like}%" for condition in named]
         rows = yield call(
-            "search_entities", patterns=patterns, exact=[one.exact for one in named], with_system=self.with_system,
+            "search_entities", patterns=patterns, exact=[condition.exact for condition in named], with_system=self.with_system,
             with_deleted=with_deleted, max_count=MOST_ENTITIES + 1,
         )  # fmt: skip
         return [row.id for row in rows] if len(rows) <= MOST_ENTITIES else None
@@ -298,17 +312,17 @@ def _with_present(events: list[Any]) -> Steps[list[FoundMessage]]:
 
 def _stored(places: list[tuple[int, int]]) -> Steps[dict[tuple[int, int], MessageRow]]:
     """Those of these (entity, number) that are stored."""
-    found: dict[tuple[int, int], MessageRow] = {}
+    rows_by_place: dict[tuple[int, int], MessageRow] = {}
     if not places:
-        return found
+        return rows_by_place
     present = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])
     numbers: dict[int, list[int]] = {}
-    for one in present:
-        numbers.setdefault(one.entity_id, []).append(one.sequence_number)
+    for message in present:
+        numbers.setdefault(message.entity_id, []).append(message.sequence_number)
     for entity_id, some in numbers.items():
         rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=some)
-        found |= {(entity_id, row.sequence_number): message_row(row) for row in rows}
-    return found
+        rows_by_place |= {(entity_id, row.sequence_number): message_row(row) for row in rows}
+    return rows_by_place
 
 
 def _part(message: FoundMessage) -> str:

@@ -61,8 +61,8 @@ def sessions(
         message_cap=SESSION_MESSAGES_CAP, state_bytes=STATE_BYTES,
     )  # fmt: skip
     may_see = Right.SEE_BODIES in actor.rights
-    found = tuple(_session(row, may_see) for row in rows[:limit])
-    return Page(found, found[-1].session_id if len(rows) > limit else None, None, len(rows), False, None)
+    session_rows = tuple(_session(row, may_see) for row in rows[:limit])
+    return Page(session_rows, session_rows[-1].session_id if len(rows) > limit else None, None, len(rows), False, None)
 
 
 def _session(row: Any, may_see_state: bool) -> SessionRow:

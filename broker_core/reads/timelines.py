@@ -102,7 +102,7 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MessageMatch:
     """A message found by a search over all entities.
 
     is_present: it is in the list `address`; otherwise it was removed, and `last_kind` is the kind of its last event.
@@ -123,7 +123,7 @@ class Found:
 class SearchResult:
     """The result of `find`, newest first. capped: there may be more messages than these, or more rows than were examined."""
 
-    found: tuple[Found, ...]
+    matches: tuple[MessageMatch, ...]
     capped: bool
 
 
@@ -135,19 +135,19 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
     have another entity and number than requested.
     """
     require(actor, Right.BROWSE, f"entity {entity_id}")
-    wanted: list[tuple[int, int]] = [(entity_id, sequence_number)]
+    pending: list[tuple[int, int]] = [(entity_id, sequence_number)]
     seen: set[tuple[int, int]] = set()
-    found: list[Any] = []
-    while wanted and len(seen) < TIMELINE_MESSAGES:
-        place = wanted.pop()
+    event_rows: list[Any] = []
+    while pending and len(seen) < TIMELINE_MESSAGES:
+        place = pending.pop()
         seen.add(place)
         events_of = call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
         rows = yield from _with_bitmap_scans(events_of)
-        found += rows
+        event_rows += rows
         links = {(entity, number) for row in rows for entity, number in _links(row) if number is not None}
-        wanted += links - seen - set(wanted)
-    names = yield from names_in(found)
-    return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
+        pending += links - seen - set(pending)
+    names = yield from names_in(event_rows)
+    return [_event(row, names) for row in sorted(event_rows, key=lambda row: row.event_id)]
 
 
 def _with_bitmap_scans(statement: Statement) -> Steps[list]:
@@ -195,8 +195,8 @@ def events_since(
     if not _is_snapshot(snapshot):
         raise InvalidArgument("snapshot", "must be one that `position` or `events_since` returned")
     rows = yield call("read_events_since", namespace=namespace, since=snapshot, max_count=limit)
-    found = yield from events_of([row for row in rows if row.event_id is not None])
-    return News(rows[0].snapshot, tuple(found))
+    events = yield from events_of([row for row in rows if row.event_id is not None])
+    return News(rows[0].snapshot, tuple(events))
 
 
 @use_case
@@ -221,7 +221,9 @@ def gone(
 
 
 def _joined(results: list[SearchResult]) -> SearchResult:
-    return SearchResult(tuple(chain.from_iterable(one.found for one in results)), any(one.capped for one in results))
+    return SearchResult(
+        tuple(chain.from_iterable(result.matches for result in results)), any(result.capped for result in results)
+    )
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=_joined)
@@ -238,10 +240,10 @@ def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     rows = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])
     present = {(row.entity_id, row.sequence_number): SubQueue(row.subqueue) for row in [*rows, *in_table]}
     names = yield from names_of({entity for entity, _ in [*places, *present]})
-    found = [_found(row, row, present, names) for row in in_events]
+    matches = [_match(row, row, present, names) for row in in_events]
     without_events = [row for row in in_table if (row.entity_id, row.sequence_number) not in set(places)]
-    found += [_found(row, None, present, names) for row in without_events]
-    return SearchResult(tuple(found), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
+    matches += [_match(row, None, present, names) for row in without_events]
+    return SearchResult(tuple(matches), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
 
 
 def _spellings(actor: str | None) -> list[str] | None:
@@ -251,12 +253,12 @@ def _spellings(actor: str | None) -> list[str] | None:
 
 def _events(filter: EventFilter, cursor: str | None, limit: int, max_scanned: int = SCAN_ROWS) -> Steps[Page[Event]]:
     require_count("limit", limit)
-    found: list[Any] = []
+    events: list[Any] = []
     below, scanned, capped = _event_cursor(cursor), 0, False
     deadline = time.monotonic() + SCAN_SECONDS
-    while len(found) <= limit:
+    while len(events) <= limit:
         rows = yield call(
-            "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(found),
+            "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(events),
             since=filter.since, until=filter.until, entity_id=filter.entity_id, namespace=filter.namespace,
             kinds=[int(k) for k in filter.kinds] or None,
             actors=_spellings(filter.actor), key_at=f"key:{filter.actor}@", message_id=filter.message_id,
@@ -264,17 +266,17 @@ def _events(filter: EventFilter, cursor: str | None, limit: int, max_scanned: in
             except_namespaces=[name.lower() for name in filter.except_namespaces] or None,
         )  # fmt: skip
         scanned += rows[0].scanned
-        found += [row for row in rows if row.event_id is not None]
+        events += [row for row in rows if row.event_id is not None]
         if rows[0].scanned < SCAN_CHUNK:
             break
         below = (rows[0].last_xid, rows[0].last_event)
-        if len(found) <= limit and (scanned >= max_scanned or time.monotonic() >= deadline):
+        if len(events) <= limit and (scanned >= max_scanned or time.monotonic() >= deadline):
             capped = True
             break
-    names = yield from names_in(found[:limit])
-    last = found[limit - 1] if len(found) > limit else None
+    names = yield from names_in(events[:limit])
+    last = events[limit - 1] if len(events) > limit else None
     next_cursor = f"{last.xid}-{last.event_id}" if last else "-".join(map(str, below)) if capped else None
-    return Page(tuple(_event(row, names) for row in found[:limit]), next_cursor, None, scanned, capped, None)
+    return Page(tuple(_event(row, names) for row in events[:limit]), next_cursor, None, scanned, capped, None)
 
 
 def _event_cursor(cursor: str | None) -> tuple[str, int]:
@@ -291,8 +293,8 @@ def _is_snapshot(text: object) -> bool:
     if not isinstance(text, str) or not SNAPSHOT.fullmatch(text):
         return False
     lowest, end, between = text.split(":")
-    numbers = [int(one) for one in between.split(",") if one]
-    ascending = all(one < other for one, other in pairwise([*numbers, int(end)]))
+    numbers = [int(number) for number in between.split(",") if number]
+    ascending = all(earlier < later for earlier, later in pairwise([*numbers, int(end)]))
     return 0 < int(lowest) <= (numbers or [int(end)])[0] and ascending
 
 
@@ -300,13 +302,13 @@ def _links(row: Any) -> list[tuple[int, int | None]]:
     """(entity, number) of the messages that this one became, or was created from, according to an event."""
     details = row.details or {}
     linked = next((details[name] for name in ("to", "from", "resubmitted_from", "published_from") if details.get(name)), None)
-    found: list[tuple[int, int | None]] = []
+    links: list[tuple[int, int | None]] = []
     for link in linked if isinstance(linked, list) else [linked]:
         if isinstance(link, int):
-            found.append((row.entity_id, link))
+            links.append((row.entity_id, link))
         elif isinstance(link, dict):
-            found.append((link.get("entity", link.get("entity_id", row.entity_id)), link.get("sequence_number")))
-    return found
+            links.append((link.get("entity", link.get("entity_id", row.entity_id)), link.get("sequence_number")))
+    return links
 
 
 def names_in(events: Sequence[Any]) -> Steps[dict[int, EntityAddress]]:
@@ -350,10 +352,10 @@ def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
     )
 
 
-def _found(row: Any, event: Any, present: Mapping, names: Mapping) -> Found:
+def _match(row: Any, event: Any, present: Mapping, names: Mapping) -> MessageMatch:
     entity_id, number = row.entity_id, row.sequence_number
     subqueue, address = present.get((entity_id, number)), names.get(entity_id)
     if address is not None and subqueue is not None:
         address = EntityAddress(address.namespace, address.path, subqueue)
     last = (EventKind(event.last_kind), event.last_at, event.reason) if event else (None, None, None)
-    return Found(entity_id, address, number, row.message_id, subqueue is not None, *last)
+    return MessageMatch(entity_id, address, number, row.message_id, subqueue is not None, *last)

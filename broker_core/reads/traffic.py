@@ -48,11 +48,11 @@ class Times:
 
     def percentile(self, share: float) -> timedelta | None:
         """The duration that `share` of them took at most, interpolated within its class (at most a fifth off); None: of none."""
-        wanted, below = share * self.count, 0
+        rank, below = share * self.count, 0
         for i, n in enumerate(self.classes):
-            if n and below + n >= wanted:
+            if n and below + n >= rank:
                 low, high = (2 ** ((i - 1) / 2) if i else 0.0), 2 ** (i / 2)
-                milliseconds = low + (high - low) * (wanted - below) / n
+                milliseconds = low + (high - low) * (rank - below) / n
                 return timedelta(seconds=min(milliseconds / 1000, self.most))
             below += n
         return None
@@ -116,11 +116,11 @@ def namespace_traffic(namespace: str | None, minutes: int = 15, *, actor: Actor 
     once for each copy. What is in poison queues, and in queues that only collect dead letters, is dead. Raises EntityNotFound."""
     require(actor, Right.BROWSE, namespace or "all namespaces")
     _check(minutes)
-    found = yield call("read_traffic_namespaces", namespace=namespace)
-    if namespace is not None and not found:
+    rows = yield call("read_traffic_namespaces", namespace=namespace)
+    if namespace is not None and not rows:
         raise EntityNotFound(namespace, "namespace")
-    points = yield from _points([-row.id for row in found], minutes)
-    collecting = yield call("read_collecting_queues", namespace_ids=[row.id for row in found])
+    points = yield from _points([-row.id for row in rows], minutes)
+    collecting = yield call("read_collecting_queues", namespace_ids=[row.id for row in rows])
     if not collecting:
         return points
     collected = {point.at: point.active for point in (yield from _points([row.id for row in collecting], minutes))}
@@ -175,13 +175,13 @@ def _with_oldest(
 ) -> list[TrafficPoint]:
     """The points with the age of the oldest message. known, last: since when it waits at the end of an interval with traffic, and
     before the first; None: unknown. Without traffic it is the same message as before."""
-    found = []
+    with_ages = []
     for point in points:
         last = known.get(point.at, last) if point.active else None
         end = min(point.at + timedelta(seconds=point.seconds), datetime.now(UTC))
         age = timedelta() if not point.active else None if last is None else max(end - last, timedelta())
-        found.append(replace(point, oldest=age))
-    return found
+        with_ages.append(replace(point, oldest=age))
+    return with_ages
 
 
 def _point(at: datetime, width: int, row: Any, active: int, dead: int, *, partial: bool) -> TrafficPoint:

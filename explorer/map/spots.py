@@ -52,7 +52,7 @@ def find(namespace: str | None, flows: Flows, actor: Actor, *, entities: int, op
             wanted, toggled=opened, open_below=0, limit=MOST + 1, max_children=MOST, with_oldest=True, actor=actor
         )
         if grouped.count <= MOST:
-            names = reads.names(namespace=namespace, limit=MOST_GROUPED, actor=actor).found
+            names = reads.names(namespace=namespace, limit=MOST_GROUPED, actor=actor).matches
             shown = _of_groups(grouped.items, names, actor)
             if len(shown) <= MOST:
                 return Spots(shown, grouped.totals.entities, names)

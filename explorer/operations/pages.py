@@ -165,7 +165,7 @@ def _ask(
 
 def _targets(entity: reads.EntityRow, actor: Actor) -> list[str]:
     kinds, here = (EntityKind.QUEUE, EntityKind.TOPIC), entity.address
-    found = reads.names(namespace=here.namespace, kinds=kinds, limit=MOST_TARGETS, actor=actor).found
+    found = reads.names(namespace=here.namespace, kinds=kinds, limit=MOST_TARGETS, actor=actor).matches
     return [one.address.path for one in found if one.address.path != here.path]
 
 

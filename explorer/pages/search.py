@@ -74,10 +74,16 @@ def search(request: HttpRequest) -> HttpResponse:
         known = by_id.parts if by_id else frozenset(query["known"].split(".")) - {""}
         result = _slice(request, filter, query, known)
         if by_id:
-            result = replace(result, found=(*by_id.found, *result.found))
+            result = replace(result, messages=(*by_id.messages, *result.messages))
         if hidden := sandbox_names.hidden_sandboxes(request.user, request.actor, own=True):
-            result = replace(result, found=tuple(one for one in result.found if one.address.namespace not in hidden))
-        context |= {"found": result.found, "progress": _progress(request, query, result, known), "is_first": not query["cursor"]}
+            result = replace(
+                result, messages=tuple(message for message in result.messages if message.address.namespace not in hidden)
+            )
+        context |= {
+            "found": result.messages,
+            "progress": _progress(request, query, result, known),
+            "is_first": not query["cursor"],
+        }
     fragment = "_search_slice" if query["cursor"] else "_search"
     return show(request, "search", context, fragment=fragment, status=status)
 
@@ -106,11 +112,11 @@ def _progress(request: HttpRequest, query: dict[str, Any], result: Slice, known:
     before = query["cursor"]
     same_part = not before or (EVENTS in before) == (result.part == EVENTS)
     scanned = result.scanned + (query["scanned"] or 0 if same_part else 0)
-    found = len(result.found) + (query["found"] or 0)
+    found = len(result.messages) + (query["found"] or 0)
     following = request.GET.copy()
     following.pop("stop", None)
     since = 0 if query["go_on"] else query["rows"] or 0  # rows since the user asked for more
-    rows = since + len(result.found)
+    rows = since + len(result.messages)
     for name in ("cursor", "scanned", "found", "rows", "go_on", "known"):
         following.pop(name, None)
     if result.cursor:

@@ -37,10 +37,10 @@ def names(request: HttpRequest, of: str) -> HttpResponse:
 def topics(part: str, limit: int, actor: Actor) -> tuple[list[str], bool]:
     """Topics as "namespace/path", and whether there are more."""
     names = reads.names(part.strip(), kinds=[EntityKind.TOPIC], limit=limit, actor=actor)
-    return [str(name.address) for name in names.found], names.more
+    return [str(name.address) for name in names.matches], names.more
 
 
 def targets(part: str, namespace: str, limit: int, actor: Actor, *, but: str | None = None) -> list[str]:
     """Queues and topics of the namespace that an entity can forward to. but: the entity itself."""
     names = reads.names(part.strip(), namespace=namespace, kinds=[EntityKind.QUEUE, EntityKind.TOPIC], limit=limit, actor=actor)
-    return [name.address.path for name in names.found if name.address.path != but]
+    return [name.address.path for name in names.matches if name.address.path != but]

@@ -47,7 +47,7 @@ def searched(text, namespace):  # noqa: F811
     wanted, cursor, found = parse_filter(f"entity:{namespace}/ {text}", now=datetime.now(UTC)), None, []
     for _ in range(1000):
         part = search_slice(wanted, cursor)
-        found += [(one.message_id, one.row is not None) for one in part.found]
+        found += [(one.message_id, one.row is not None) for one in part.messages]
         cursor = part.cursor
         if cursor is None:
             return found
@@ -99,7 +99,7 @@ def test_a_slice_reports_its_progress(shop, monkeypatch):
 
 
 def test_deleted_entities_and_senders_are_named(shop):
-    [old] = search_slice(parse_filter("id=old-1", now=datetime.now(UTC))).found[:1]
+    [old] = search_slice(parse_filter("id=old-1", now=datetime.now(UTC))).messages[:1]
     assert old.deleted_at is not None and old.address.path == "old" and old.by is not None
 
 
@@ -135,15 +135,15 @@ def test_messages_with_an_id_are_found_immediately_and_only_once(shop, monkeypat
     quiet = EntityAddress(shop.namespace, "quiet")
     service_bus.send(quiet, [Message(b"x", message_id="order-0")])
     first = messages_with_id("order-0")
-    mine = [one for one in first.found if one.address.namespace == shop.namespace]
+    mine = [one for one in first.messages if one.address.namespace == shop.namespace]
     assert {(one.address.path, one.row is not None) for one in mine} == {("orders", False), ("quiet", True)}
     assert len(mine) == 2 and first.parts == {"events", "messages"}
-    assert [one.deleted_at is not None for one in messages_with_id("old-1").found[:1]] == [True]
-    assert messages_with_id("order").found == ()
+    assert [one.deleted_at is not None for one in messages_with_id("old-1").messages[:1]] == [True]
+    assert messages_with_id("order").messages == ()
     part = search_slice(parse_filter("id:order-0", now=datetime.now(UTC)), known=first.parts)
-    assert (part.found, part.cursor) == ((), None)
+    assert (part.messages, part.cursor) == ((), None)
     again = search_slice(parse_filter("id:order-0", now=datetime.now(UTC)), known={"events"})
-    assert [one.address.path for one in again.found if one.address.namespace == shop.namespace] == ["quiet"]
+    assert [one.address.path for one in again.messages if one.address.namespace == shop.namespace] == ["quiet"]
     monkeypatch.setattr(searching, "SCAN_ROWS", 0)
     assert messages_with_id("order-0").parts == {"events"}
     monkeypatch.setattr(searching, "SAME_ID", 0)
@@ -162,14 +162,14 @@ def test_a_filter_that_names_entities_examines_only_their_stored_messages(shop, 
         found, scanned, cursor = [], 0, None
         while True:
             part = search_slice(wanted, cursor)
-            found += [(one.address.path, one.sequence_number) for one in part.found]
+            found += [(one.address.path, one.sequence_number) for one in part.messages]
             scanned, cursor = scanned + part.scanned, part.cursor
             if cursor is None:
                 break
         assert found == [(f"part-{n}", number) for n in (2, 0) for number in (3, 2, 1)]
         assert scanned == 9 and part.total is None
     nothing = search_slice(parse_filter("body:x entity:no/such", now=datetime.now(UTC)))
-    assert (nothing.found, nothing.scanned, nothing.cursor) == ((), 0, None)
+    assert (nothing.messages, nothing.scanned, nothing.cursor) == ((), 0, None)
 
 
 def test_a_slice_is_limited_by_time():

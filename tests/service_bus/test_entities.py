@@ -94,7 +94,7 @@ def test_a_deleted_namespace_keeps_its_history_under_a_name_marked_as_deleted(sp
     assert buried.startswith("space (deleted ") and str(space.id) in buried
     with pytest.raises(EntityNotFound):
         entities.create_queue(EntityAddress(buried, "orders"))
-    assert [found.address.namespace for found in reads.find("kept").found] == [buried]
+    assert [found.address.namespace for found in reads.find("kept").matches] == [buried]
     assert {event.address for event in reads.timeline(entity_id, 1)} == {EntityAddress(buried, ORDERS.path)}
     assert namespaces.create_namespace("space", Family.SERVICE_BUS).id != space.id and entities.list_queues("space") == []
 

@@ -447,21 +447,21 @@ def test_names_are_found_by_a_part_prefix_matches_first(make_queue, queue):
     entities.delete_entity(queue)
 
     def paths(*args, **kwargs):
-        return [name.address.path for name in reads.names(*args, actor=BROWSER, **kwargs).found]
+        return [name.address.path for name in reads.names(*args, actor=BROWSER, **kwargs).matches]
 
     assert paths("ORD", namespace=namespace.upper()) == ["orders", "orders-2", "orders-news", "eu/orders"]
     assert paths("orders", namespace=namespace, kinds=[EntityKind.TOPIC]) == ["orders-news"]
     assert paths("", namespace=namespace) == ["carts", "eu/orders", "orders", "orders-2", "orders-news"]
     assert paths("%", namespace=namespace) == paths("", namespace="none-such") == []
     assert paths(f"{namespace}/car") == ["carts"]
-    [carts] = reads.names("carts", namespace=namespace).found
+    [carts] = reads.names("carts", namespace=namespace).matches
     assert carts.id == reads.entity(carts.address).id
 
 
 def test_a_truncated_list_of_names_says_so(make_queue, queue):
     entities.create_queue(EntityAddress(queue.namespace, "another"))
     one, both = (reads.names(namespace=queue.namespace, limit=limit) for limit in (1, 2))
-    assert (len(one.found), one.more, len(both.found), both.more) == (1, True, 2, False)
+    assert (len(one.matches), one.more, len(both.matches), both.more) == (1, True, 2, False)
     with pytest.raises(NotAuthorized):
         reads.names(actor=Actor("person", "nobody", Right(0)))
 
@@ -540,16 +540,16 @@ def test_a_present_or_removed_message_is_found_by_its_id(queue, make_queue):
         service_bus.send(place, [Message(message_id=f"id of {queue.namespace}")])
     service_bus.receive_and_delete(other)
     result = reads.find(f"  id of {queue.namespace} ")
-    told = {(found.address, found.is_present, found.last_kind) for found in result.found}
+    told = {(found.address, found.is_present, found.last_kind) for found in result.matches}
     assert told == {(queue, True, EventKind.SENT), (other, False, EventKind.RECEIVED_AND_DELETED)}
-    assert reads.find("no such id").found == ()
-    assert reads.find("  ").found == ()
+    assert reads.find("no such id").matches == ()
+    assert reads.find("  ").matches == ()
 
 
 def test_a_message_without_history_is_found_while_it_is_present(make_queue):
     queue = make_queue(history_level=0)
     service_bus.send(queue, [Message(message_id=f"quiet {queue.namespace}")])
-    [found] = reads.find(f"quiet {queue.namespace}").found
+    [found] = reads.find(f"quiet {queue.namespace}").matches
     assert (found.address, found.is_present, found.last_kind) == (queue, True, None)
 
 
@@ -761,7 +761,7 @@ def test_the_timeline_of_a_copy_begins_at_its_topic(news):
     assert copied.address == news.subscription("urgent")
     assert (copied.other.address, copied.other.sequence_number) == (news, 1)
     assert reads.message(news.subscription("urgent"), 1).came_from_elsewhere
-    present = {found.address for found in reads.find("extra").found if found.is_present}
+    present = {found.address for found in reads.find("extra").matches if found.is_present}
     assert present == {row.address for row in reads.subscriptions(news)}
 
 

@@ -171,8 +171,8 @@ def test_lists_of_all_namespaces_combine_the_databases(queues):
     assert [n.name for n in namespaces.list_namespaces() if not n.is_system] == ["Far", "near"]
     assert [row.address for row in reads.overview() if row.address.path == "orders"] == [FAR, NEAR]
     assert {row.address for row in entities.list_queues()} >= {FAR, NEAR}
-    assert {name.address for name in reads.names("orders").found} == {FAR, NEAR}
-    assert [found.address for found in reads.find("far-away").found] == [FAR]
+    assert {name.address for name in reads.names("orders").matches} == {FAR, NEAR}
+    assert [found.address for found in reads.find("far-away").matches] == [FAR]
     with connections.of("far"):  # where an id says nothing of its namespace
         assert len(reads.timeline(reads.entity(FAR).id, 1)) == 1
         assert list(Entity.objects.filter(path="orders").values_list("namespace__name", flat=True)) == ["Far"]
