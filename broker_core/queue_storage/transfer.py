@@ -77,7 +77,7 @@ class Reader(part.Reader):
             "renewals": content.whole("renewals", optional=True, least=0, most=2**31 - 1),
         }
 
-    def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
+    def check_message(self, row: Mapping[str, Any], entity: Given, content: Fields) -> None:
         part.only_main_and_active(row, content)
 
     def entity_end(self, entity_id: int) -> Steps:

@@ -42,12 +42,12 @@ class ArgumentsField(forms.JSONField):
         super().__init__(required=False, help_text='As JSON: {"alternate-exchange": "others"}. Empty: none.', **kwargs)
 
     def clean(self, value):
-        found = super().clean(value)
-        if found in (None, ""):
+        parsed = super().clean(value)
+        if parsed in (None, ""):
             return {}
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             raise forms.ValidationError("must be a JSON object")
-        return found
+        return parsed
 
 
 class ExchangeForm(forms.ModelForm):
@@ -179,10 +179,10 @@ class ExchangeAdmin(DeclaredAdmin):
         return [*about, "shown_arguments", "effective", "created_at"] if obj else [*about, "arguments"]
 
     def save_model(self, request, obj, form, change):
-        given = form.cleaned_data
-        flags = {name: given[name] for name in ("durable", "auto_delete", "internal", "arguments")}
-        rabbitmq.declare_exchange(given["namespace"].name, given["name"], given["type"], **flags, actor=actor_of(request))
-        obj.pk = Exchange.objects.get(namespace=given["namespace"], name=given["name"]).pk
+        cleaned = form.cleaned_data
+        flags = {name: cleaned[name] for name in ("durable", "auto_delete", "internal", "arguments")}
+        rabbitmq.declare_exchange(cleaned["namespace"].name, cleaned["name"], cleaned["type"], **flags, actor=actor_of(request))
+        obj.pk = Exchange.objects.get(namespace=cleaned["namespace"], name=cleaned["name"]).pk
 
     def delete_one(self, request, obj):
         rabbitmq.delete_exchange(obj.namespace.name, obj.name, actor=actor_of(request))
@@ -207,17 +207,17 @@ class BindingAdmin(DeclaredAdmin):
         return f"queue {obj.queue.path}" if obj.queue else f"exchange {obj.exchange.name}"
 
     def save_model(self, request, obj, form, change):
-        given, actor = form.cleaned_data, actor_of(request)
-        source, vhost = given["source"], given["source"].namespace.name
-        key = {"routing_key": given["routing_key"], "arguments": given["arguments"], "actor": actor}
-        if given["queue"]:
-            rabbitmq.bind_queue(vhost, given["queue"].path, source.name, **key)
+        cleaned, actor = form.cleaned_data, actor_of(request)
+        source, vhost = cleaned["source"], cleaned["source"].namespace.name
+        key = {"routing_key": cleaned["routing_key"], "arguments": cleaned["arguments"], "actor": actor}
+        if cleaned["queue"]:
+            rabbitmq.bind_queue(vhost, cleaned["queue"].path, source.name, **key)
         else:
-            rabbitmq.bind_exchange(vhost, given["exchange"].name, source.name, **key)
-        there = Binding.objects.filter(
-            source=source, queue=given["queue"], exchange=given["exchange"], routing_key=given["routing_key"]
+            rabbitmq.bind_exchange(vhost, cleaned["exchange"].name, source.name, **key)
+        bindings = Binding.objects.filter(
+            source=source, queue=cleaned["queue"], exchange=cleaned["exchange"], routing_key=cleaned["routing_key"]
         )
-        obj.pk = there.order_by("-pk").values_list("pk", flat=True)[0]
+        obj.pk = bindings.order_by("-pk").values_list("pk", flat=True)[0]
 
     def delete_one(self, request, obj):
         vhost, key = obj.source.namespace.name, {"routing_key": obj.routing_key, "arguments": table.decode(obj.arguments)}

@@ -78,12 +78,12 @@ def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) 
     """
     (actor or Actor.local()).require(Right.BROWSE, vhost or "all virtual hosts")
     if vhost is not None:
-        found = [(yield from vhosts.get_vhost.steps(vhost, actor=actor))]
-        vhost = found[0].name
+        hosts = [(yield from vhosts.get_vhost.steps(vhost, actor=actor))]
+        vhost = hosts[0].name
     else:
-        found = yield from vhosts.list_vhosts.steps(actor=actor)
-    exported = Definitions(vhosts=[file.VhostItem(host.name, host.description) for host in found])
-    for host in found:
+        hosts = yield from vhosts.list_vhosts.steps(actor=actor)
+    exported = Definitions(vhosts=[file.VhostItem(host.name, host.description) for host in hosts])
+    for host in hosts:
         yield from _read(host.name, exported, actor)
     return file.format(exported, vhost=vhost, versions=VERSIONS)
 
@@ -95,11 +95,11 @@ def _read(vhost: str, exported: Definitions, actor: Actor | None) -> Steps:
             int(policy.priority) if policy.priority == int(policy.priority) else policy.priority
         )  # as RabbitMQ writes whole priorities
         exported.policies.append(file.PolicyItem(vhost, replace(policy, priority=whole)))
-    for found in (yield from catalog.list_queues.steps(vhost, actor=actor)):
-        queue = QueueDef(found.name, found.type, found.durable, found.auto_delete, found.owner_id, found.arguments)
+    for stored in (yield from catalog.list_queues.steps(vhost, actor=actor)):
+        queue = QueueDef(stored.name, stored.type, stored.durable, stored.auto_delete, stored.owner_id, stored.arguments)
         exported.queues.append(file.QueueItem(vhost, queue))
-    for found in (yield from catalog.list_exchanges.steps(vhost, actor=actor)):
-        exported.exchanges.append(file.ExchangeItem(vhost, found.definition()))
+    for stored in (yield from catalog.list_exchanges.steps(vhost, actor=actor)):
+        exported.exchanges.append(file.ExchangeItem(vhost, stored.definition()))
     for bound in (yield from catalog.list_bindings.steps(vhost, actor=actor)):
         exported.bindings.append(file.BindingItem(vhost, bound.definition))
 
@@ -122,9 +122,9 @@ def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor 
     if vhost is not None:
         document = _of_one_host(document)
     bad = _all_unstorable(document)
-    wanted = file.parse(_without(document, bad), vhost=vhost)
-    wanted.problems = [bad.get(note.path, note) for note in wanted.problems]
-    return (yield from _Import(document, wanted, actor).steps())
+    definitions = file.parse(_without(document, bad), vhost=vhost)
+    definitions.problems = [bad.get(note.path, note) for note in definitions.problems]
+    return (yield from _Import(document, definitions, actor).steps())
 
 
 def _loaded(document: Any) -> Any:
@@ -146,18 +146,18 @@ def _of_one_host(document: Any) -> Any:
     def bare(item: Any) -> Any:
         return {name: value for name, value in item.items() if name != "vhost"} if isinstance(item, Mapping) else item
 
-    return {name: [bare(item) for item in found] if isinstance(found, list) else found for name, found in document.items()}
+    return {name: [bare(item) for item in value] if isinstance(value, list) else value for name, value in document.items()}
 
 
 def _all_unstorable(document: Any) -> dict[str, Note]:
     """Strings and numbers that the database cannot store, by the path of their object."""
-    found = {}
+    notes = {}
     for section, items in document.items() if isinstance(document, Mapping) else ():
         for i, item in enumerate(items if isinstance(items, list) else ()):
             path = f"{section}[{i}]"
             if note := _first_unstorable(item, path):
-                found[path] = note
-    return found
+                notes[path] = note
+    return notes
 
 
 def _first_unstorable(item: Any, path: str) -> Note | None:
@@ -212,26 +212,26 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 class _Import:
     """One import. there: the objects of each virtual host when first read, by kind and identity, as JSON."""
 
-    def __init__(self, document: Any, wanted: Definitions, actor: Actor | None):
-        self.document, self.wanted, self.actor = document, wanted, actor
-        self.there: dict[str, dict[tuple, Any]] = {}
-        self.outcomes: list[Outcome] = [self._of_note(note, Result.FAILED) for note in wanted.problems]
+    def __init__(self, document: Any, definitions: Definitions, actor: Actor | None):
+        self.document, self.definitions, self.actor = document, definitions, actor
+        self.existing: dict[str, dict[tuple, Any]] = {}
+        self.outcomes: list[Outcome] = [self._of_note(note, Result.FAILED) for note in definitions.problems]
 
     def steps(self) -> Steps:
         """Import in RabbitMQ's order: referenced objects first."""
-        for vhost in self.wanted.vhosts:
+        for vhost in self.definitions.vhosts:
             yield from self._do(vhost.path, "virtual host", "", vhost.name, self._vhost(vhost))
-        for policy in self.wanted.policies:
+        for policy in self.definitions.policies:
             kind = "operator policy" if policy.policy.is_operator else "policy"
             yield from self._do(policy.path, kind, policy.vhost, policy.policy.name, self._policy(policy))
-        for queue in self.wanted.queues:
+        for queue in self.definitions.queues:
             yield from self._do(queue.path, "queue", queue.vhost, queue.queue.name, self._queue(queue))
-        for exchange in self.wanted.exchanges:
+        for exchange in self.definitions.exchanges:
             yield from self._do(exchange.path, "exchange", exchange.vhost, exchange.exchange.name, self._exchange(exchange))
-        for binding in self.wanted.bindings:
+        for binding in self.definitions.bindings:
             name = f"{binding.binding.source} -> {binding.binding.destination}"
             yield from self._do(binding.path, "binding", binding.vhost, name, self._binding(binding))
-        self.outcomes += [self._of_note(note, Result.IGNORED) for note in self.wanted.not_taken]
+        self.outcomes += [self._of_note(note, Result.IGNORED) for note in self.definitions.not_taken]
         return self._warned()
 
     def _do(self, path: str, kind: str, vhost: str, name: str, change: Steps) -> Steps:
@@ -246,26 +246,26 @@ class _Import:
 
     def _vhost(self, item: file.VhostItem) -> Steps:
         try:
-            found = yield from vhosts.get_vhost.steps(item.name, actor=self.actor)
+            stored = yield from vhosts.get_vhost.steps(item.name, actor=self.actor)
         except EntityNotFound:
             yield from vhosts.create_vhost.steps(item.name, item.description, actor=self.actor)
             return Result.CREATED, None
-        if found.name != item.name:
-            raise NotAllowed(f"The virtual host '{found.name}' already exists; names are case-insensitive.")
-        if item.description in ("", found.description):
+        if stored.name != item.name:
+            raise NotAllowed(f"The virtual host '{stored.name}' already exists; names are case-insensitive.")
+        if item.description in ("", stored.description):
             return Result.UNCHANGED, None
         yield from namespaces.update_namespace.steps(item.name, description=item.description, actor=self.actor)
         return Result.UPDATED, None
 
     def _policy(self, item: file.PolicyItem) -> Steps:
-        there, wanted = yield from self._compare(item, Definitions(policies=[item]))
-        if there == wanted:
+        existing, requested = yield from self._compare(item, Definitions(policies=[item]))
+        if existing == requested:
             return Result.UNCHANGED, None
         done = yield from policies.set_policy.steps(item.vhost, item.policy, actor=self.actor)
         return Result.CREATED if done.created else Result.UPDATED, None
 
     def _queue(self, item: file.QueueItem) -> Steps:
-        there, wanted = yield from self._compare(item, Definitions(queues=[item]))
+        existing, requested = yield from self._compare(item, Definitions(queues=[item]))
         queue = item.queue
 
         def declare() -> Steps:
@@ -274,10 +274,10 @@ class _Import:
             done = yield from queues.declare_queue.steps(address, **options, arguments=queue.arguments, actor=self.actor)
             return done.created
 
-        return (yield from self._declare(there, wanted, declare))
+        return (yield from self._declare(existing, requested, declare))
 
     def _exchange(self, item: file.ExchangeItem) -> Steps:
-        there, wanted = yield from self._compare(item, Definitions(exchanges=[item]))
+        existing, requested = yield from self._compare(item, Definitions(exchanges=[item]))
         exchange = item.exchange
 
         def declare() -> Steps:
@@ -285,11 +285,11 @@ class _Import:
             place = item.vhost, exchange.name, str(exchange.type)
             return (yield from exchanges.declare_exchange.steps(*place, **flags, arguments=exchange.arguments, actor=self.actor))
 
-        return (yield from self._declare(there, wanted, declare))
+        return (yield from self._declare(existing, requested, declare))
 
     def _binding(self, item: file.BindingItem) -> Steps:
-        there, _ = yield from self._compare(item, Definitions(bindings=[item]))
-        if there is not None:
+        existing, _ = yield from self._compare(item, Definitions(bindings=[item]))
+        if existing is not None:
             return Result.UNCHANGED, None
         binding = item.binding
         bind = bindings.bind_queue if binding.destination_is_queue else bindings.bind_exchange
@@ -298,9 +298,9 @@ class _Import:
         return Result.CREATED if created else Result.UNCHANGED, None
 
     @staticmethod
-    def _declare(there: Any, wanted: Any, declare: Callable[[], Steps]) -> Steps:
+    def _declare(existing: Any, requested: Any, declare: Callable[[], Steps]) -> Steps:
         """An existing queue or exchange is not changed (RMQ-927)."""
-        if there == wanted:
+        if existing == requested:
             return Result.UNCHANGED, None
         try:
             if (yield from declare()):
@@ -309,7 +309,7 @@ class _Import:
             if not exc.problem.startswith("inequivalent arg"):
                 raise
             return Result.KEPT, exc.text
-        if differing := _differing(there, wanted):
+        if differing := _differing(existing, requested):
             return Result.KEPT, f"it differs in {differing}, which declarations do not compare"
         return Result.UNCHANGED, None
 
@@ -317,10 +317,10 @@ class _Import:
 
     def _compare(self, item: Any, alone: Definitions) -> Steps:
         """The existing object of the same identity or None, and the wanted one, as JSON."""
-        if item.vhost not in self.there:
-            self.there[item.vhost] = dict(_by_identity((yield from export_definitions.steps(item.vhost, actor=self.actor))))
-        [(identity, wanted)] = _by_identity(file.format(alone, vhost=item.vhost))
-        return self.there[item.vhost].get(identity), wanted
+        if item.vhost not in self.existing:
+            self.existing[item.vhost] = dict(_by_identity((yield from export_definitions.steps(item.vhost, actor=self.actor))))
+        [(identity, requested)] = _by_identity(file.format(alone, vhost=item.vhost))
+        return self.existing[item.vhost].get(identity), requested
 
     # Notes
 
@@ -334,22 +334,22 @@ class _Import:
         return Outcome(_shown(note.path), kind, _shown(vhost) if isinstance(vhost, str) else "", _shown(name), result, note.text)
 
     def _place(self, path: str) -> tuple[str, Mapping[str, Any]]:
-        found = _PLACE.match(path)
-        if not found:
+        match = _PLACE.match(path)
+        if not match:
             return path.partition(".")[0], {}
-        item = self.document[found[1]][int(found[2])]
-        return found[1], item if isinstance(item, Mapping) else {}
+        item = self.document[match[1]][int(match[2])]
+        return match[1], item if isinstance(item, Mapping) else {}
 
     def _warned(self) -> list[Outcome]:
         """The outcomes, with the warnings about their objects; other warnings become outcomes of their own."""
-        warnings = {note.path: note for note in self.wanted.warnings}
+        warnings = {note.path: note for note in self.definitions.warnings}
         outcomes = []
         for outcome in self.outcomes:
-            mine = [note for path, note in warnings.items() if path.startswith(f"{outcome.path}.")]
-            for note in mine:
+            notes = [note for path, note in warnings.items() if path.startswith(f"{outcome.path}.")]
+            for note in notes:
                 warnings.pop(note.path)
-            texts = [text for text in (outcome.problem, *map(str, mine)) if text]
-            outcomes.append(outcome if not mine else replace(outcome, problem="; ".join(texts)))
+            texts = [text for text in (outcome.problem, *map(str, notes)) if text]
+            outcomes.append(outcome if not notes else replace(outcome, problem="; ".join(texts)))
         return outcomes + [self._of_note(note, Result.IGNORED) for note in warnings.values()]
 
 
@@ -366,11 +366,11 @@ def _by_identity(document: Mapping[str, Any]) -> Iterable[tuple[tuple, Any]]:
         yield ("bindings", json.dumps(item, sort_keys=True)), item
 
 
-def _differing(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> str:
+def _differing(existing: Mapping[str, Any] | None, requested: Mapping[str, Any]) -> str:
     """The arguments in which an equivalent queue or exchange differs. The queue type may be omitted from arguments (RMQ-347)."""
-    if there is None:  # not exported: exclusive or predeclared
+    if existing is None:  # not exported: exclusive or predeclared
         return ""
-    before, after = there["arguments"], wanted["arguments"]
+    before, after = existing["arguments"], requested["arguments"]
     names = before.keys() | after.keys()
     missing = object()
     return ", ".join(sorted(n for n in names if n != "x-queue-type" and before.get(n, missing) != after.get(n, missing)))

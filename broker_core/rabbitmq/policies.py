@@ -41,10 +41,10 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
     """
     rules.check(policy)
 
-    def change(held: HeldVhost) -> Steps:
+    def change(host: HeldVhost) -> Steps:
         (row,) = yield call(
             "put_policy",
-            namespace_id=held.id,
+            namespace_id=host.id,
             name=policy.name,
             is_operator=policy.is_operator,
             pattern=policy.pattern,
@@ -52,7 +52,7 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
             priority=policy.priority,
             definition=json.dumps(policy.definition),
         )
-        return PolicyChange(row.created, False, *(yield from apply_policies(held, actor)))
+        return PolicyChange(row.created, False, *(yield from apply_policies(host, actor)))
 
     return (yield from changing(vhost, actor, change))
 
@@ -61,10 +61,10 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
 def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps:
     """Delete a policy or operator policy. Returns PolicyChange; a missing policy is not an error."""
 
-    def change(held: HeldVhost) -> Steps:
-        if not (yield call("delete_rabbitmq_policy", namespace_id=held.id, is_operator=operator, name=name)):
+    def change(host: HeldVhost) -> Steps:
+        if not (yield call("delete_rabbitmq_policy", namespace_id=host.id, is_operator=operator, name=name)):
             return PolicyChange()
-        return PolicyChange(False, True, *(yield from apply_policies(held, actor)))
+        return PolicyChange(False, True, *(yield from apply_policies(host, actor)))
 
     return (yield from changing(vhost, actor, change))
 
@@ -73,8 +73,8 @@ def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor
 def list_policies(vhost: str, operator: bool | None = None, *, actor: Actor | None = None) -> Steps:
     """The policies of a virtual host by priority, then name (RMQ-917). operator: False for policies only, True for operator
     policies only."""
-    found = yield from get_vhost.steps(vhost, actor=actor)
-    policies = yield from effective.policies_of(found.id)
+    host = yield from get_vhost.steps(vhost, actor=actor)
+    policies = yield from effective.policies_of(host.id)
     return [policy for policy in policies if operator in (None, policy.is_operator)]
 
 
@@ -92,35 +92,35 @@ def set_queue_option(
     exact_expiry:    whether messages are removed when they expire instead of at the head (RMQ-901).
     Raises AmqpError (404).
     """
-    given = {"retroactive_ttl": retroactive_ttl, "exact_expiry": exact_expiry}
-    for name, value in given.items():
+    requested = {"retroactive_ttl": retroactive_ttl, "exact_expiry": exact_expiry}
+    for name, value in requested.items():
         if value is not None and not isinstance(value, bool):
             raise InvalidArgument(name, f"{value!r} must be True or False")
 
-    def change(held: HeldVhost) -> Steps:
-        row = yield from find_queue(held.name, address.path)
-        options = row.options | {name: value for name, value in given.items() if value is not None}
+    def change(host: HeldVhost) -> Steps:
+        row = yield from find_queue(host.name, address.path)
+        options = row.options | {name: value for name, value in requested.items() if value is not None}
         if options != row.options:
-            found = effective.of_queue(row.name, options, (yield from effective.policies_of(held.id)))
-            yield from _write_queues(held.id, [(row.id, effective.queue_columns(options, found))])
+            effective_arguments = effective.of_queue(row.name, options, (yield from effective.policies_of(host.id)))
+            yield from _write_queues(host.id, [(row.id, effective.queue_columns(options, effective_arguments))])
             yield from record_revisions([row.id], actor or Actor.local())
-            yield from topology_changed(held.id, queues=[row.id])
-            yield AfterCommit(_tidy(held.name, [row.id]))
+            yield from topology_changed(host.id, queues=[row.id])
+            yield AfterCommit(_tidy(host.name, [row.id]))
 
     yield from changing(address.namespace, actor, change)
 
 
-def apply_policies(held: HeldVhost, actor: Actor | None = None) -> Steps:
+def apply_policies(host: HeldVhost, actor: Actor | None = None) -> Steps:
     """Recompute the effective settings of all queues and exchanges of a virtual host, and write those that changed in one
     statement each. Returns the ids of both. actor: who changed the policies."""
-    policies = yield from effective.policies_of(held.id)
-    queues = yield from _apply_to_queues(held, policies)
-    exchanges = yield from _apply_to_exchanges(held, policies)
+    policies = yield from effective.policies_of(host.id)
+    queues = yield from _apply_to_queues(host, policies)
+    exchanges = yield from _apply_to_exchanges(host, policies)
     if queues or exchanges:
-        yield from topology_changed(held.id, queues=queues, exchanges=list(exchanges.values()))
+        yield from topology_changed(host.id, queues=queues, exchanges=list(exchanges.values()))
     if queues:
         yield from record_revisions(queues, actor or Actor.local())
-        yield AfterCommit(_tidy(held.name, queues))
+        yield AfterCommit(_tidy(host.name, queues))
     return queues, tuple(exchanges)
 
 
@@ -134,13 +134,13 @@ def _tidy(vhost: str, queues: Sequence[int]) -> Steps[None]:
             raise
 
 
-def _apply_to_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
+def _apply_to_queues(host: HeldVhost, policies: list[Policy]) -> Steps:
     changed = []
-    for row in (yield call("queues_of", namespace_id=held.id)):
+    for row in (yield call("queues_of", namespace_id=host.id)):
         columns = effective.queue_columns(row.options, effective.of_queue(row.name, row.options, policies))
         if any(columns[name] != getattr(row, name) for name in effective.COLUMNS):
             changed.append((row.id, columns))
-    yield from _write_queues(held.id, changed)
+    yield from _write_queues(host.id, changed)
     return tuple(entity_id for entity_id, _ in changed)
 
 
@@ -159,14 +159,14 @@ def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, A
         )
 
 
-def _apply_to_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
+def _apply_to_exchanges(host: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
     """Names of the changed exchanges by id."""
     names, changed = {}, []
-    for row in (yield call("exchanges_of", namespace_id=held.id)):
-        found = effective.of_exchange(row.name, table.decode(row.arguments), policies).values
-        if found != row.effective:
+    for row in (yield call("exchanges_of", namespace_id=host.id)):
+        values = effective.of_exchange(row.name, table.decode(row.arguments), policies).values
+        if values != row.effective:
             names[row.id] = row.name
-            changed.append(json.dumps(found))
+            changed.append(json.dumps(values))
     if changed:
         yield call("set_exchange_effects", ids=list(names), effective=changed)
     return names

@@ -167,16 +167,16 @@ class _Queue:
     after: EffectiveArguments
 
 
-def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, actor: Actor | None) -> Steps[PolicyPreview]:
+def _preview(vhost: str, name: str, is_operator: bool, requested: Policy | None, actor: Actor | None) -> Steps[PolicyPreview]:
     """Compute a preview in the caller's transaction."""
     host = yield from vhosts.get_vhost.steps(vhost, actor=actor)
-    there = yield from effective.policies_of(host.id)
-    before = next((p for p in there if (p.name, p.is_operator) == (name, is_operator)), None)
-    then = [p for p in there if p is not before] + ([wanted] if wanted else [])
+    existing = yield from effective.policies_of(host.id)
+    before = next((p for p in existing if (p.name, p.is_operator) == (name, is_operator)), None)
+    then = [p for p in existing if p is not before] + ([requested] if requested else [])
     rows = yield call("queues_of", namespace_id=host.id)
-    compared = [_queue(row, there, then) for row in rows]
+    compared = [_queue(row, existing, then) for row in rows]
     changing = [q for q in compared if _differs(q.before, q.after)]
-    exchanges, alternates, effective_values = yield from _exchanges(host.id, there, then)
+    exchanges, alternates, effective_values = yield from _exchanges(host.id, existing, then)
     policy_key = "operator_policy" if is_operator else "policy"
     fates = yield from _fates(host.name, changing, alternates, actor)
     queues = tuple(_queue_change(host.name, queue, fates.get(queue.row.id)) for queue in changing)
@@ -189,34 +189,34 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
         is_operator=is_operator,
         at=clock[0].now,
         before=before,
-        after=wanted,
+        after=requested,
         queues=queues,
         exchanges=exchanges,
         token=_token(before, queues, exchanges, fates),
         governed=(
             sum(q.after.values.get(policy_key) == name for q in compared),
-            sum(one.get(policy_key) == name for one in effective_values),
+            sum(values.get(policy_key) == name for values in effective_values),
         ),
-        notes=tuple(_notes(before, wanted, changing, exchanges, then)),
-        scanned=sum(found.seen for found in fates.values()),
-        capped=any(found.is_partial for found in fates.values()),
+        notes=tuple(_notes(before, requested, changing, exchanges, then)),
+        scanned=sum(fate.seen for fate in fates.values()),
+        capped=any(fate.is_partial for fate in fates.values()),
     )
 
 
-def _queue(row: Any, there: Sequence[Policy], then: Sequence[Policy]) -> _Queue:
-    return _Queue(row, *(effective.of_queue(row.name, row.options, found) for found in (there, then)))
+def _queue(row: Any, existing: Sequence[Policy], then: Sequence[Policy]) -> _Queue:
+    return _Queue(row, *(effective.of_queue(row.name, row.options, policies) for policies in (existing, then)))
 
 
 def _differs(before: EffectiveArguments, after: EffectiveArguments) -> bool:
     return before.values != after.values or before.sources != after.sources
 
 
-def _exchanges(namespace_id: int, there: Sequence[Policy], then: Sequence[Policy]) -> Steps:
+def _exchanges(namespace_id: int, existing: Sequence[Policy], then: Sequence[Policy]) -> Steps:
     """The exchanges that change, the alternate exchange of each exchange after the change, and the effective settings of all."""
     changes, alternates, effective_values = [], {}, []
     for row in (yield call("exchanges_of", namespace_id=namespace_id)):
         arguments = table.decode(row.arguments)
-        before, after = (effective.of_exchange(row.name, arguments, found) for found in (there, then))
+        before, after = (effective.of_exchange(row.name, arguments, policies) for policies in (existing, then))
         alternates[row.name] = after.values.get("alternate_exchange")
         effective_values.append(after.values)
         if _differs(before, after):
@@ -230,8 +230,8 @@ def _names(before: EffectiveArguments, after: EffectiveArguments) -> tuple[tuple
 
 
 def _keys(before: EffectiveArguments, after: EffectiveArguments) -> tuple[KeyChange, ...]:
-    def value_and_source(found: EffectiveArguments, key: str) -> tuple:
-        return found.values.get(key), found.sources.get(key)
+    def value_and_source(arguments: EffectiveArguments, key: str) -> tuple:
+        return arguments.values.get(key), arguments.sources.get(key)
 
     keys = sorted(before.sources.keys() | after.sources.keys())
     return tuple(
@@ -292,26 +292,26 @@ def _fates(vhost: str, queues: Sequence[_Queue], alternates: Mapping[str, str | 
     now_routed = _Route((yield from compiled.current(vhost)))
     then_routed = _Route((yield from _topology_after(now_routed.topology, queues, infos, alternates, actor)))
     names = {queue.row.id: queue.row.name for queue in queues}
-    found: dict[int, _Fates] = {}
+    fates_by_entity: dict[int, _Fates] = {}
     for row in (yield call("rabbit_preview", scan_cap=SCAN_CAP, ids=list(infos), **_settings(queues, infos))):
-        fates = found.setdefault(row.entity_id, _Fates(row.ready, row.seen))
+        fates = fates_by_entity.setdefault(row.entity_id, _Fates(row.ready, row.seen))
         if row.sequence_number is not None:
             before, after = infos[row.entity_id]
             old_fate = yield from now_routed.fate(names[row.entity_id], before, row, row.before)
             fates.add(row.sequence_number, old_fate, (yield from then_routed.fate(names[row.entity_id], after, row, row.after)))
-    return found
+    return fates_by_entity
 
 
-def _info(row: Any, found: EffectiveArguments) -> QueueInfo:
-    return QueueInfo(row.id, found.values, row.options["type"], row.owner_id, 0)
+def _info(row: Any, arguments: EffectiveArguments) -> QueueInfo:
+    return QueueInfo(row.id, arguments.values, row.options["type"], row.owner_id, 0)
 
 
 def _settings(queues: Sequence[_Queue], infos: Mapping[int, tuple[QueueInfo, QueueInfo]]) -> dict[str, list]:
     """The settings compared by the statement, for each queue."""
     settings: dict[str, list] = {}
     for queue in queues:
-        for side, found, info in zip(("old", "new"), (queue.before, queue.after), infos[queue.row.id], strict=True):
-            ttl = effective.queue_columns(queue.row.options, found)["default_message_time_to_live"]
+        for side, arguments, info in zip(("old", "new"), (queue.before, queue.after), infos[queue.row.id], strict=True):
+            ttl = effective.queue_columns(queue.row.options, arguments)["default_message_time_to_live"]
             settings.setdefault(f"{side}_ttls", []).append(ttl)
             settings.setdefault(f"{side}_drops", []).append(length_limits.drops_head(info))
             settings.setdefault(f"{side}_lengths", []).append(info.effective.get("max_length"))
@@ -331,8 +331,8 @@ def _topology_after(
     stored = yield from catalog.list_exchanges.steps(now.vhost, actor=actor)
     exchanges = [exchange.definition(alternates.get(exchange.name)) for exchange in stored]
     bindings = [bound.definition for bound in (yield from catalog.list_bindings.steps(now.vhost, actor=actor))]
-    there = {**now.queues, **{name: info for name, info in changed.items() if name in now.queues}}
-    return now._replace(router=Router(exchanges, bindings, there.keys(), now.vhost), queues=there)
+    queues_after = {**now.queues, **{name: info for name, info in changed.items() if name in now.queues}}
+    return now._replace(router=Router(exchanges, bindings, queues_after.keys(), now.vhost), queues=queues_after)
 
 
 class _Route:
@@ -382,9 +382,9 @@ def _notes_on_lives(queues: Sequence[_Queue]) -> Iterable[str]:
         return [queue for queue in queues if queue.before.values.get(key) != queue.after.values.get(key)]
 
     lives = changed("message_ttl")
-    kept = [queue for queue in lives if not queue.row.options["retroactive_ttl"]]
-    if kept:
-        yield f"Existing messages in {_count(len(kept), 'queue')} keep their expiry: retroactive_ttl is off (RMQ-902)."
+    unchanged = [queue for queue in lives if not queue.row.options["retroactive_ttl"]]
+    if unchanged:
+        yield f"Existing messages in {_count(len(unchanged), 'queue')} keep their expiry: retroactive_ttl is off (RMQ-902)."
     if any(_longer(queue.before, queue.after) for queue in lives):
         yield "Existing messages keep the expiry given on arrival if it is earlier (RMQ-903)."
     ending: dict[int, int] = {}
@@ -417,6 +417,6 @@ def _count(count: int, noun: str) -> str:
 
 
 def _token(before: Policy | None, queues: Sequence[QueueChange], exchanges: Sequence[Any], fates: Mapping[int, _Fates]) -> str:
-    facts = [(entity_id, sorted(found.groups.items(), key=str)) for entity_id, found in sorted(fates.items())]
+    facts = [(entity_id, sorted(entity_fates.groups.items(), key=str)) for entity_id, entity_fates in sorted(fates.items())]
     changes = [(str(queue.address), queue.policy, queue.operator_policy, queue.keys) for queue in queues]
     return token_of(before, changes, exchanges, facts)

@@ -90,8 +90,8 @@ def published_groups(
     groups: dict[Any, list[Any]] = defaultdict(list)
     for row in rows:
         groups[row.exchange, row.routing_key, str(row.blind), str(row.headers)].append(row)
-    found = [_group(vhost, same) for same in groups.values()]
-    return sorted(found, key=lambda one: one.last_at, reverse=True)[:limit]
+    published = [_group(vhost, same) for same in groups.values()]
+    return sorted(published, key=lambda group: group.last_at, reverse=True)[:limit]
 
 
 @use_case
@@ -100,11 +100,14 @@ def replay_routing(vhost: str, draft: RoutingDraft, *, actor: Actor | None = Non
 
     Raises InvalidArgument for a removed binding that does not exist, AmqpError (530) for an unknown virtual host.
     """
-    found = yield from published_groups.steps(vhost, limit=MOST_GROUPS + 1, max_events=MOST_EVENTS, actor=actor)
+    published = yield from published_groups.steps(vhost, limit=MOST_GROUPS + 1, max_events=MOST_EVENTS, actor=actor)
     known = yield from compiled.current(vhost)
     after = yield from _drafted(known, draft, actor)
-    routes = (Rerouted(one.example, _queues(known.router, one), _queues(after, one), one.count) for one in found[:MOST_GROUPS])
-    return RoutingReplay(compare(routes), len(found) > MOST_GROUPS)
+    routes = (
+        Rerouted(group.example, _queues(known.router, group), _queues(after, group), group.count)
+        for group in published[:MOST_GROUPS]
+    )
+    return RoutingReplay(compare(routes), len(published) > MOST_GROUPS)
 
 
 @use_case
@@ -123,15 +126,15 @@ def route(
     """
     (actor or Actor.local()).require(Right.BROWSE, vhost)
     known = yield from compiled.current(vhost)
-    keys, kept = messages.keys_of(routing_key, headers or {})
-    names = known.router.route(exchange, keys, kept).queues
+    keys, remaining = messages.keys_of(routing_key, headers or {})
+    names = known.router.route(exchange, keys, remaining).queues
     capacity = length_limits.Capacity()
     yield from capacity.load([known.queues[name] for name in names if name in known.queues], lock=False)
     bindings: dict[str, list[BindingDef]] = defaultdict(list)
     for binding in known.bindings.values():
         bindings[binding.source].append(binding)
-    exchanges = {one.name: one for one in (yield from catalog.list_exchanges.steps(vhost, actor=actor))}
-    return list(_Walk(known, exchanges, bindings, capacity, keys, kept, size).exchange(exchange, 0))
+    exchanges = {stored.name: stored for stored in (yield from catalog.list_exchanges.steps(vhost, actor=actor))}
+    return list(_Walk(known, exchanges, bindings, capacity, keys, remaining, size).exchange(exchange, 0))
 
 
 # Replay
@@ -151,26 +154,29 @@ def _group(vhost: str, rows: Sequence[Any]) -> PublishedGroup:
     )
 
 
-def _queues(router: Router, one: PublishedGroup) -> dict[str, list[None]]:
-    return {name: [None] for name in router.route(one.exchange, one.keys, one.headers, by_broker=True).queues}
+def _queues(router: Router, group: PublishedGroup) -> dict[str, list[None]]:
+    return {name: [None] for name in router.route(group.exchange, group.keys, group.headers, by_broker=True).queues}
 
 
 def _drafted(known: Topology, draft: RoutingDraft, actor: Actor | None) -> Steps[Router]:
     """The router with the draft's bindings and policy."""
-    there = yield from policies.list_policies.steps(known.vhost, actor=actor)
+    existing = yield from policies.list_policies.steps(known.vhost, actor=actor)
     if draft.policy is not None:
         same = (draft.policy.name, draft.policy.is_operator)
-        there = [one for one in there if (one.name, one.is_operator) != same] + [draft.policy]
+        existing = [policy for policy in existing if (policy.name, policy.is_operator) != same] + [draft.policy]
     stored = yield from catalog.list_exchanges.steps(known.vhost, actor=actor)
     exchanges = [
-        one.definition(effective.of_exchange(one.name, one.arguments, there).values.get("alternate_exchange")) for one in stored
+        exchange.definition(effective.of_exchange(exchange.name, exchange.arguments, existing).values.get("alternate_exchange"))
+        for exchange in stored
     ]
     bindings = list(known.bindings.values())
     for gone in draft.removed:
         if gone not in bindings:
             raise InvalidArgument("binding", f"{gone.source} to {gone.destination} with key '{gone.routing_key}' does not exist")
         bindings.remove(gone)
-    return Router(exchanges, [*bindings, *(one for one in draft.added if one not in bindings)], known.queues.keys(), known.vhost)
+    return Router(
+        exchanges, [*bindings, *(binding for binding in draft.added if binding not in bindings)], known.queues.keys(), known.vhost
+    )
 
 
 # The route of one message
@@ -195,33 +201,33 @@ class _Walk:
 
     def exchange(self, name: str, depth: int) -> Iterable[RouteStep]:
         self._seen.add(Destination(name, False))
-        found = self._exchanges.get(name)
-        if found is None:
+        stored = self._exchanges.get(name)
+        if stored is None:
             yield RouteStep(depth, StepKind.EXCHANGE, name, Verdict.DROPPED, "It does not exist.")
             return
         if not name:
             yield from self._default(depth)
             return
         bindings = self._bindings.get(name, ())
-        matching = [one for one in bindings if _matches(found.type, one, self._keys, self._headers)]
-        alternate = found.effective.get("alternate_exchange")
+        matching = [candidate for candidate in bindings if _matches(stored.type, candidate, self._keys, self._headers)]
+        alternate = stored.effective.get("alternate_exchange")
         yield self._verdict(name, depth, bool(bindings), bool(matching), alternate)
         for binding in matching:
             yield RouteStep(depth + 1, StepKind.BINDING, binding.routing_key, Verdict.MATCHES, subject=binding)
             yield from self._destination(Destination(binding.destination, binding.destination_is_queue), depth + 2)
-        for binding in [one for one in bindings if one not in matching][:MOST_BINDINGS]:
+        for binding in [other for other in bindings if other not in matching][:MOST_BINDINGS]:
             yield RouteStep(depth + 1, StepKind.BINDING, binding.routing_key, Verdict.NO_MATCH, subject=binding)
         if not matching and alternate is not None:
             yield from self._destination(Destination(alternate, False), depth + 1)
 
     def _verdict(self, name: str, depth: int, bound: bool, matched: bool, alternate: str | None) -> RouteStep:
-        here = RouteStep(depth, StepKind.EXCHANGE, name, Verdict.PASSES)
+        step = RouteStep(depth, StepKind.EXCHANGE, name, Verdict.PASSES)
         if matched:
-            return here
+            return step
         reason = "No binding matches." if bound else "It has no bindings."
         if alternate is not None:
-            return here._replace(reason=f"{reason} The alternate exchange gets the message.")
-        return here._replace(verdict=Verdict.DROPPED, reason=reason)
+            return step._replace(reason=f"{reason} The alternate exchange gets the message.")
+        return step._replace(verdict=Verdict.DROPPED, reason=reason)
 
     def _default(self, depth: int) -> Iterable[RouteStep]:
         """The default exchange routes to the queues that the keys name (RMQ-305)."""
@@ -245,16 +251,16 @@ class _Walk:
             yield self._queue(destination.name, self._known.queues[destination.name], depth)
 
     def _queue(self, name: str, queue: QueueInfo, depth: int) -> RouteStep:
-        here = RouteStep(depth, StepKind.QUEUE, name, Verdict.STORED, address=EntityAddress(self._known.vhost, name))
+        step = RouteStep(depth, StepKind.QUEUE, name, Verdict.STORED, address=EntityAddress(self._known.vhost, name))
         if not queue.may_send:
-            return here._replace(verdict=Verdict.REFUSED, reason="Sending is paused, so the whole publication is refused.")
+            return step._replace(verdict=Verdict.REFUSED, reason="Sending is paused, so the whole publication is refused.")
         if not self._capacity.fits(queue, self._size):
             if queue.effective["overflow"] == length_limits.REJECT_PUBLISH_DLX:
-                return here._replace(verdict=Verdict.DEAD, reason="The queue is full.")
-            return here._replace(verdict=Verdict.REFUSED, reason="The queue is full.")
+                return step._replace(verdict=Verdict.DEAD, reason="The queue is full.")
+            return step._replace(verdict=Verdict.REFUSED, reason="The queue is full.")
         if queue.has_zero_ttl:
-            return here._replace(reason="It expires at once unless a consumer is ready for it.")
-        return here
+            return step._replace(reason="It expires at once unless a consumer is ready for it.")
+        return step
 
 
 def _matches(exchange_type: str, binding: BindingDef, keys: Sequence[str], headers: Mapping[str, Any]) -> bool:

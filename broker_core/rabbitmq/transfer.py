@@ -126,9 +126,9 @@ class Reader(part.Reader):
         options = self._options(address.path, content.inner("options"))
         self.has_priorities = int(options["arguments"].get("x-max-priority", (None, 0))[1]) > 0
         columns = queue_columns(options, of_queue(address.path, options, self.policies))
-        given = part.queue_of(Family.RABBITMQ, options, columns.pop("effective"), content)
+        imported = part.queue_of(Family.RABBITMQ, options, columns.pop("effective"), content)
         del columns["options"]
-        return replace(given, columns={**given.columns, **columns})
+        return replace(imported, columns={**imported.columns, **columns})
 
     def message(self, content: Fields) -> dict[str, Any]:
         return {"priority": content.whole("priority", optional=True, least=0, most=255)}
@@ -139,7 +139,7 @@ class Reader(part.Reader):
         except InvalidArgument as exc:
             content.refuse("encoded", exc.problem)
 
-    def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
+    def check_message(self, row: Mapping[str, Any], entity: Given, content: Fields) -> None:
         part.only_main_and_active(row, content)
         if row["properties"] is None:
             content.refuse("properties", "is missing: every message has an exchange and a routing key")
@@ -154,12 +154,12 @@ class Reader(part.Reader):
         yield from apply_policies(HeldVhost(self.namespace_id, self.name))
         yield from topology_changed(self.namespace_id)
 
-    def _options(self, name: str, given: Fields) -> dict[str, Any]:
-        durable, auto_delete = given.flag("durable"), given.flag("auto_delete")
-        stored = _table("arguments", given)
-        ours = {flag: given.flag(flag) for flag in ("retroactive_ttl", "exact_expiry")}
-        type = given.text("type")
-        given.done()
+    def _options(self, name: str, options: Fields) -> dict[str, Any]:
+        durable, auto_delete = options.flag("durable"), options.flag("auto_delete")
+        stored = _table("arguments", options)
+        ours = {flag: options.flag(flag) for flag in ("retroactive_ttl", "exact_expiry")}
+        type = options.text("type")
+        options.done()
         arguments = table.decode(stored)
         checks.check_queue(
             self.name, name, type=type, durable=durable, exclusive=False, auto_delete=auto_delete, arguments=arguments
@@ -169,7 +169,7 @@ class Reader(part.Reader):
 
     def _exchange(self, content: Fields) -> Steps:
         name = content.text("name")
-        wanted = ExchangeDef(
+        exchange = ExchangeDef(
             name,
             content.text("type"),
             durable=content.flag("durable"),
@@ -177,28 +177,28 @@ class Reader(part.Reader):
             internal=content.flag("internal"),
             arguments=_table("arguments", content),
         )
-        checks.check_exchange(self.name, name, wanted.type, table.decode(wanted.arguments), exists=name in _PREDECLARED)
+        checks.check_exchange(self.name, name, exchange.type, table.decode(exchange.arguments), exists=name in _PREDECLARED)
         if names.clean(name) != name:
             content.refuse("name", f"{name!r} is not a valid exchange name")
-        if name in _PREDECLARED and wanted.type != _PREDECLARED[name].type:
+        if name in _PREDECLARED and exchange.type != _PREDECLARED[name].type:
             content.refuse("type", f"'{name}' is of the type {_PREDECLARED[name].type}")
         if name in self.exchanges:
             content.refuse("name", f"'{name}' appears twice")
-        yield from self._insert_exchange(wanted, content.instant("created_at"))
+        yield from self._insert_exchange(exchange, content.instant("created_at"))
 
-    def _insert_exchange(self, wanted: ExchangeDef, created_at: Any) -> Steps:
+    def _insert_exchange(self, exchange: ExchangeDef, created_at: Any) -> Steps:
         yield call(
             "import_exchange",
             namespace_id=self.namespace_id,
-            name=wanted.name,
-            type=str(wanted.type),
-            durable=wanted.durable,
-            auto_delete=wanted.auto_delete,
-            internal=wanted.internal,
-            arguments=json.dumps(wanted.arguments),
+            name=exchange.name,
+            type=str(exchange.type),
+            durable=exchange.durable,
+            auto_delete=exchange.auto_delete,
+            internal=exchange.internal,
+            arguments=json.dumps(exchange.arguments),
             created_at=created_at,
         )
-        self.exchanges.add(wanted.name)
+        self.exchanges.add(exchange.name)
 
     def _policy(self, content: Fields) -> Steps:
         policy = _read_policy(content)
@@ -244,10 +244,10 @@ def _read_policy(content: Fields) -> policies.Policy:
 
 def _table(name: str, content: Fields) -> dict[str, Any]:
     """A stored field table."""
-    found = content.mapping(name)
-    if not _is_table(found):
+    table = content.mapping(name)
+    if not _is_table(table):
         content.refuse(name, "must be a table of [type, text] pairs")
-    return found
+    return table
 
 
 EXCHANGE, POLICY, OPERATOR_POLICY, BINDING = "exchange", "policy", "operator policy", "binding"
@@ -301,8 +301,8 @@ class Updater(part.Updater):
         """Those of each policy by itself, before others are changed."""
         if item.kind not in (POLICY, OPERATOR_POLICY):
             return ()
-        found = yield from policy_preview.preview_policy.steps(self.namespace, _as_policy(item), actor=self.actor)
-        return tuple(effect for queue in found.queues for effect in queue.effects)
+        preview = yield from policy_preview.preview_policy.steps(self.namespace, _as_policy(item), actor=self.actor)
+        return tuple(effect for queue in preview.queues for effect in queue.effects)
 
     def create(self, item: Item) -> Steps[Mapping[str, Any]]:
         values, arguments = item.values, _with_prefix(ARGUMENT, item.values)
@@ -340,6 +340,6 @@ def _with_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_policy(item: Item) -> policies.Policy:
-    given = {name: item.values[name] for name in ("pattern", "apply_to", "priority")}
+    fields = {name: item.values[name] for name in ("pattern", "apply_to", "priority")}
     definition = _with_prefix(DEFINITION, item.values)
-    return policies.Policy(name=item.name, definition=definition, is_operator=item.kind == OPERATOR_POLICY, **given)
+    return policies.Policy(name=item.name, definition=definition, is_operator=item.kind == OPERATOR_POLICY, **fields)

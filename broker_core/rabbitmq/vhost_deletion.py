@@ -52,7 +52,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
 
     def steps() -> Steps:
         host = yield from hold_whole(name, Family.RABBITMQ)  # prevents new connections
-        found = yield from _contents(host.id, host.name, actor)
+        deleted = yield from _contents(host.id, host.name, actor)
         yield from require_unprotected((yield from contents(host.id)).ids)
         ended = yield call("connections_to", namespace_id=host.id)
         for row in ended:
@@ -60,13 +60,13 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
         yield from remove_queues(host.id, (yield from contents(host.id)).ids, actor)
         yield call("empty_vhost", namespace_id=host.id)
         yield from namespaces.delete_namespace.steps(name, actor=actor)
-        return found, [row.id for row in ended]
+        return deleted, [row.id for row in ended]
 
-    found, ended = yield Atomically(steps())
+    deleted, ended = yield Atomically(steps())
     compiled.forget(name)
     for connection_id in ended:
         yield call("notify_connection", connection_id=connection_id, notice=f"closed vhost '{name}' is deleted")
-    return found
+    return deleted
 
 
 def _contents(namespace_id: int, name: str, actor: Actor | None) -> Steps[VhostContents]:

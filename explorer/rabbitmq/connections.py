@@ -63,7 +63,7 @@ def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
     """All connections to a virtual host, the oldest first."""
     with_unacked = [row.id for row in reads.overview(vhost, include_hidden=True, actor=actor) if row.counts.locked]
     unacked, consuming = defaultdict(list), defaultdict(list)
-    for count in browsing.held(vhost, with_unacked, actor=actor):
+    for count in browsing.held_by_queue(vhost, with_unacked, actor=actor):
         unacked[count.connection_id].append(count)
     for consumer in browsing.consumers(vhost, actor=actor):
         consuming[consumer.connection_id].append(consumer)

@@ -124,7 +124,7 @@ def _find_elsewhere(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
     row = manual_consumers.find_elsewhere(_user_id(request), vhost, actor=request.actor)
     if row is None:
         return None
-    counts = browsing.held(vhost, [queue.id], actor=request.actor)
+    counts = browsing.held_by_queue(vhost, [queue.id], actor=request.actor)
     return Elsewhere(row, next((count for count in counts if count.connection_id == row.id), None))
 
 

@@ -45,7 +45,7 @@ def _keep_result(result: Any, asked: Mapping[str, Any]) -> Steps[None]:
     The stored state and the channel's state thus stay consistent."""
     channel = asked["channel"]
     if isinstance(result, list):
-        channel.kept += [found for found in result if isinstance(found, Tagged)]
+        channel.carried_over += [delivery for delivery in result if isinstance(delivery, Tagged)]
     elif isinstance(result, Tagged) and result.delivery_tag in channel.unacked:
         yield from nack.steps(channel, result.delivery_tag)
 
@@ -145,9 +145,9 @@ def consume(
         raise errors.consumer_tag_reused(tag)
     tag = tag or generated(TAG_PREFIX, os.urandom(16))
     arguments = arguments or {}
-    found = yield from consumers.open_queue(address, channel.connection.id)
+    opened = yield from consumers.open_queue(address, channel.connection.id)
     registering = consumers.register(
-        channel, address, found.id, tag=tag, no_ack=no_ack, exclusive=exclusive, priority=priority, arguments=arguments
+        channel, address, opened.id, tag=tag, no_ack=no_ack, exclusive=exclusive, priority=priority, arguments=arguments
     )
     consumer = yield Atomically(registering)
     channel.consumers[tag] = consumer
@@ -315,21 +315,21 @@ def _close(channel: Channel, because: Exception) -> Steps:
     channel.end(because)
     if channel.connection.closed is not None:
         return
-    held = [unacked.delivery for unacked in channel.unacked.values()]
-    held += [delivery for _, delivery in channel.buffered]
+    deliveries = [unacked.delivery for unacked in channel.unacked.values()]
+    deliveries += [delivery for _, delivery in channel.buffered]
     had_consumers = bool(channel.consumers)
     channel.unacked.clear()
     channel.buffered.clear()
-    channel.kept.clear()
+    channel.carried_over.clear()
     channel.consumers.clear()
-    yield from channel.release_unclaimed(held)
+    yield from channel.release_unclaimed(deliveries)
     if had_consumers:
         yield Atomically(_remove_consumers(channel))
 
 
 def _remove_consumers(channel: Channel) -> Steps:
-    held = yield from hold_vhost(channel.connection.vhost)
-    yield from consumers.remove_consumers(channel.connection.id, channel.number, held)
+    host = yield from hold_vhost(channel.connection.vhost)
+    yield from consumers.remove_consumers(channel.connection.id, channel.number, host)
 
 
 def _selected_tags(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
@@ -393,11 +393,11 @@ def _raise_settlement_failure(channel: Channel, entity_ids: Iterable[int]) -> St
 
 def _by_queue(deliveries: Iterable[Delivery]) -> list[tuple[EntityAddress, list[UUID]]]:
     """The tokens of each queue, in delivery order."""
-    found: dict[EntityAddress, list[UUID]] = {}
+    tokens_by_address: dict[EntityAddress, list[UUID]] = {}
     for delivery in deliveries:
         if delivery.token is not None:
-            found.setdefault(delivery.address, []).append(delivery.token)
-    return list(found.items())
+            tokens_by_address.setdefault(delivery.address, []).append(delivery.token)
+    return list(tokens_by_address.items())
 
 
 class Channel(ChannelState):
@@ -417,12 +417,12 @@ class Channel(ChannelState):
     delete_queue = delete_queue
     close = close
 
-    def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]:
-        for address, tokens in _by_queue(found):
+    def release_unclaimed(self, deliveries: Iterable[Delivery]) -> Steps[None]:
+        for address, tokens in _by_queue(deliveries):
             yield from delivering.requeue.steps(address, tokens, actor=self.connection.actor)
 
-    def release_undelivered(self, found: Iterable[Delivery]) -> Steps[None]:
-        for address, tokens in _by_queue(found):
+    def release_undelivered(self, deliveries: Iterable[Delivery]) -> Steps[None]:
+        for address, tokens in _by_queue(deliveries):
             actor = self.connection.actor
             yield from delivering.requeue.steps(address, tokens, counts=False, delivered=False, actor=actor)
 

@@ -73,37 +73,37 @@ def register(
 
 def unregister(consumer: Consumer) -> Steps[None]:
     """End a consumer in the caller's transaction; an auto-delete queue is deleted with its last consumer."""
-    held = yield from hold_vhost(consumer.address.namespace)
+    host = yield from hold_vhost(consumer.address.namespace)
     yield call("lock_queues_of_consumers", entity_ids=[consumer.entity_id])
     yield call("remove_consumer", consumer_id=consumer.id)
-    yield from after_consumers_ended(held, [consumer.entity_id])
+    yield from after_consumers_ended(host, [consumer.entity_id])
 
 
-def remove_consumers(connection_id: int, channel: int | None, held: HeldVhost) -> Steps[None]:
+def remove_consumers(connection_id: int, channel: int | None, host: HeldVhost) -> Steps[None]:
     """End the consumers of a connection, or of one of its channels, in a transaction that holds the virtual host."""
     queues = [row.queue_id for row in (yield call("queues_consumed", connection_id=connection_id, channel=channel))]
     if queues:
         yield call("lock_queues_of_consumers", entity_ids=queues)
         yield call("delete_consumers_of", connection_id=connection_id, channel=channel)
-        yield from after_consumers_ended(held, queues)
+        yield from after_consumers_ended(host, queues)
 
 
-def after_consumers_ended(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
+def after_consumers_ended(host: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
     """Process queues that have lost consumers: delete auto-delete queues, restart the expiry of others, wake the next consumer
     (RMQ-043, RMQ-050, RMQ-148)."""
     left = yield call("queues_without_consumers", entity_ids=list(entity_ids))
     gone = [row for row in left if row.is_auto_delete]
-    yield from delete_queues(held, gone)
+    yield from delete_queues(host, gone)
     yield from queue_expiry.restart([row.id for row in left if not row.is_auto_delete])
     yield from wake(sorted(set(entity_ids) - {row.id for row in gone}))
 
 
-def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
+def delete_queues(host: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
     """Delete these queues (id, path) with their contents."""
     if rows:
-        yield from remove_queues(held.id, [row.id for row in rows])
+        yield from remove_queues(host.id, [row.id for row in rows])
         for row in rows:
-            forget(EntityAddress(held.name, row.path))
+            forget(EntityAddress(host.name, row.path))
 
 
 def open_queue(address: EntityAddress, connection_id: int) -> Steps:

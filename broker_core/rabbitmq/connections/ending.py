@@ -40,10 +40,10 @@ def end_held(connection_id: int, vhost: str) -> Steps[bool]:
     rows = yield call("hold_vhost", vhost=vhost)
     if not rows or not (yield call("lock_connection", connection_id=connection_id)):
         return False  # already ended, maybe with its virtual host
-    held = HeldVhost(rows[0].id, rows[0].name)
-    yield from delivering.release_owner(held.name, connection_id)
+    host = HeldVhost(rows[0].id, rows[0].name)
+    yield from delivering.release_owner(host.name, connection_id)
     owned = yield call("queues_of_connection", connection_id=connection_id)
-    yield from consumers.delete_queues(held, owned)
-    yield from consumers.remove_consumers(connection_id, None, held)
+    yield from consumers.delete_queues(host, owned)
+    yield from consumers.remove_consumers(connection_id, None, host)
     yield call("delete_connection", connection_id=connection_id)
     return True

@@ -39,21 +39,21 @@ _log = logging.getLogger(__name__)
 def fetch(channel: ChannelState, max_count: int) -> Steps[list[Tagged]]:
     """The deliveries that are there for a channel now. An error of one queue is raised only if no other queue had deliveries."""
     _require_usable(channel)
-    found = _fetch_buffered(channel, max_count)
-    if found or not channel.consumers:
-        return found
+    deliveries = _fetch_buffered(channel, max_count)
+    if deliveries or not channel.consumers:
+        return deliveries
     if channel.needs_refresh():
         yield from _refresh(channel)
     for consumers in channel.in_turn():
         try:
-            found += yield from _take(channel, consumers, max_count - len(found))
+            deliveries += yield from _take(channel, consumers, max_count - len(deliveries))
         except BrokerError:
-            if not found:
+            if not deliveries:
                 raise
-        if found and (len(found) == max_count or not channel.is_open):
+        if deliveries and (len(deliveries) == max_count or not channel.is_open):
             break
-    channel.last_fetch_was_empty = not found
-    return found
+    channel.last_fetch_was_empty = not deliveries
+    return deliveries
 
 
 def wait(channel: ChannelState, max_count: int, max_wait_seconds: float) -> Steps[list[Tagged]]:
@@ -69,9 +69,9 @@ def wait(channel: ChannelState, max_count: int, max_wait_seconds: float) -> Step
             left = deadline - time.monotonic()
             try:
                 yield from waiting.serve()
-                found = _fetch_buffered(channel, max_count)
-                if found or len(channel.cancelled) > cancelled:
-                    return found
+                deliveries = _fetch_buffered(channel, max_count)
+                if deliveries or len(channel.cancelled) > cancelled:
+                    return deliveries
                 if left > 0 and waiting.is_first:
                     yield from tidying.dead_letter_expired_heads(channel.connection.vhost)
             except (BrokerUnavailable, ServerBusy):
@@ -185,8 +185,10 @@ def _receive(_: _Listener, hungry: Sequence[_Listener]) -> Steps[Received]:
     if not all(consumer.may_take for consumer in listeners):
         yield from _find_active(entity_id, listeners)
     may_take = [consumer for consumer in listeners if consumer.may_take]
-    given, wanted = yield from _take_in_turns(may_take, MOST_IN_A_ROUND, lambda channel: channel.room)
-    return Received([(listeners[consumer], one) for consumer, one in given], 0 < wanted == len(given), entity_id)
+    assignments, requested = yield from _take_in_turns(may_take, MOST_IN_A_ROUND, lambda channel: channel.room)
+    return Received(
+        [(listeners[consumer], delivery) for consumer, delivery in assignments], 0 < requested == len(assignments), entity_id
+    )
 
 
 def _release(missed: Sequence[tuple[_Listener, Delivery]]) -> Steps[None]:
@@ -225,15 +227,15 @@ def _require_usable(channel: ChannelState) -> None:
 
 def _fetch_buffered(channel: ChannelState, count: int) -> list[Tagged]:
     """Deliveries buffered in memory. Deliveries kept for a cancelled call may have been settled since."""
-    found: list[Tagged] = []
-    while channel.kept and len(found) < count:
-        kept = channel.kept.popleft()
-        if kept.token is None or kept.delivery_tag in channel.unacked:
-            found.append(kept)
-    while channel.buffered and len(found) < count:
+    fetched: list[Tagged] = []
+    while channel.carried_over and len(fetched) < count:
+        carried = channel.carried_over.popleft()
+        if carried.token is None or carried.delivery_tag in channel.unacked:
+            fetched.append(carried)
+    while channel.buffered and len(fetched) < count:
         consumer, delivery = channel.buffered.popleft()
-        found.append(channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack))
-    return found
+        fetched.append(channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack))
+    return fetched
 
 
 def _refresh(channel: ChannelState) -> Steps:
@@ -260,11 +262,11 @@ def _end_consumer_of_deleted_queue(consumer: Consumer) -> None:
 
 def _take(channel: ChannelState, consumers: Sequence[Consumer], count: int) -> Steps[list[Tagged]]:
     """Deliveries of one queue to a channel's consumers, in turns."""
-    given, _ = yield from _take_in_turns(consumers, count)
+    assignments, _ = yield from _take_in_turns(consumers, count)
     if channel.connection.is_lost:
-        local_consumers.stop_seeking(consumer for consumer, _ in given)
-    yield from require_still_open(channel, [delivery for consumer, delivery in given if not consumer.no_ack])
-    for consumer, delivery in given:
+        local_consumers.stop_seeking(consumer for consumer, _ in assignments)
+    yield from require_still_open(channel, [delivery for consumer, delivery in assignments if not consumer.no_ack])
+    for consumer, delivery in assignments:
         if consumer.deliver_sought([delivery]):
             yield from _give_back(consumer, [delivery])
     return _fetch_buffered(channel, count)

@@ -74,8 +74,8 @@ def take(connection: Any, notice: DeliveryNotice) -> Steps[None]:
 def _give(consumer: Consumer, deliveries: Sequence[Delivery]) -> Steps[Sequence[Delivery]]:
     """Buffer deliveries for a consumer as far as it has credit. Returns the others."""
     with local_consumers.reserve([consumer], len(deliveries)) as plan:
-        given = (yield from delivering.acknowledged(plan, deliveries)) if plan else []
-        return deliveries[len(plan) :] if consumer.buffer(given) or consumer.no_ack else deliveries
+        acknowledged = (yield from delivering.acknowledged(plan, deliveries)) if plan else []
+        return deliveries[len(plan) :] if consumer.buffer(acknowledged) or consumer.no_ack else deliveries
 
 
 def _pass_on(
@@ -84,7 +84,9 @@ def _pass_on(
     """Requeue messages that found no credit, and deliver them to other consumers or expire them, in one transaction."""
     if (queue := transaction.queue(address.path)) is not None:
         transaction.without_credit = without_credit
-        numbers = yield from delivering.requeue_undelivered(transaction, queue, [one.token for one in back if one.token])
+        numbers = yield from delivering.requeue_undelivered(
+            transaction, queue, [delivery.token for delivery in back if delivery.token]
+        )
         yield from settle_zero_ttl(transaction, {address.path: numbers})
 
 

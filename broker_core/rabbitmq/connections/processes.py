@@ -132,8 +132,8 @@ class Process:
     def _release_forgotten(self) -> None:
         """Reassign connections that were unknown here in two consecutive checks: one that is being opened is known by the
         second."""
-        here = {row.id for row in self._keeper.execute(SQL["connections_of"], {"epoch": self.epoch})}
-        unknown = here - set(self.owned)
+        registered = {row.id for row in self._keeper.execute(SQL["connections_of"], {"epoch": self.epoch})}
+        unknown = registered - set(self.owned)
         if forgotten := unknown & self._unknown_before:
             self._run("reassign_to_dead_process", connection_ids=list(forgotten), label=Actor.local().name)
         self._unknown_before = unknown - forgotten
@@ -168,8 +168,8 @@ _forked_from: list[Process] = []  # keeps a reference, so that their sessions ar
 
 def current() -> Process | None:
     """This process's valid epoch in the current database, if any."""
-    found = _processes.get(connections.current_database())
-    return found if found is not None and found.why_lost is None else None
+    process = _processes.get(connections.current_database())
+    return process if process is not None and process.why_lost is None else None
 
 
 def join() -> Process:
@@ -178,13 +178,13 @@ def join() -> Process:
     Blocks while connecting. Raises BrokerUnavailable if the database cannot be reached.
     """
     with _joining:
-        if (found := current()) is not None:
-            return found
+        if (process := current()) is not None:
+            return process
         database = connections.current_database()
         if (old := _processes.pop(database, None)) is not None:
             old.leave("its process was stopped for longer than its lease")
-        _processes[database] = found = Process(database)
-        return found
+        _processes[database] = process = Process(database)
+        return process
 
 
 def leave_all() -> None:

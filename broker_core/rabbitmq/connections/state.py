@@ -140,7 +140,7 @@ class ChannelState:
         self._released: deque[str] = deque()  # tokens of deliveries that an operator has requeued
         self.released_tags: deque[int] = deque(maxlen=MOST_RELEASED)  # that were theirs
         self.buffered: deque[tuple[Consumer, Delivery]] = deque()  # delivered by publishers, not fetched yet
-        self.kept: deque[Tagged] = deque()  # deliveries of a cancelled call, for the next one
+        self.carried_over: deque[Tagged] = deque()  # deliveries of a cancelled call, for the next one
         self._tags = count(1)
         self._turn = 0
 
@@ -197,11 +197,11 @@ class ChannelState:
         self.connection.channels.pop(self.number, None)
         self.signal.set()
 
-    def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]:
+    def release_unclaimed(self, deliveries: Iterable[Delivery]) -> Steps[None]:
         """Requeue deliveries that its client does not get."""
         raise NotImplementedError
 
-    def release_undelivered(self, found: Iterable[Delivery]) -> Steps[None]:
+    def release_undelivered(self, deliveries: Iterable[Delivery]) -> Steps[None]:
         """Requeue deliveries that never reached its client: neither counted nor marked as redelivered (RMQ-119)."""
         raise NotImplementedError
 
@@ -232,8 +232,10 @@ class ChannelState:
         self.credit_changed()
 
     def _holds(self, token: str) -> bool:
-        held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.buffered)]
-        return any(str(delivery.token) == token for delivery in held)
+        deliveries = [unacked.delivery for unacked in list(self.unacked.values())] + [
+            delivery for _, delivery in list(self.buffered)
+        ]
+        return any(str(delivery.token) == token for delivery in deliveries)
 
     def _lose(self, because: AmqpError) -> None:
         """The broker has taken a delivery back: the next use of the channel raises this."""

@@ -156,17 +156,17 @@ def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None
     """ConsumerRow of each consumer, by queue and registration order; at most MOST_CONSUMERS."""
     _require(actor, vhost)
     rows = yield call("browse_consumers", vhost=vhost, queue=queue, connection_id=connection_id, max_count=MOST_CONSUMERS)
-    found: list[ConsumerRow] = []
+    consumer_rows: list[ConsumerRow] = []
     orders: dict[int, int] = {}
     for row in rows:
         orders[row.entity_id] = order = orders.get(row.entity_id, 0) + 1
-        found.append(
+        consumer_rows.append(
             ConsumerRow(
                 row.id, row.tag, EntityAddress(vhost, row.queue), row.connection_id, row.connection, row.channel, row.no_ack,
                 row.exclusive, row.priority, row.prefetch, table.decode(row.arguments), row.began_at, order,
             )
         )  # fmt: skip
-    return found
+    return consumer_rows
 
 
 @use_case
@@ -184,7 +184,7 @@ def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[Connect
 
 
 @use_case
-def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[HeldInQueue]]:
+def held_by_queue(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[HeldInQueue]]:
     """Unacknowledged messages of these queues by connection, as HeldInQueue; reads at most HEAD_CAP messages of each queue."""
     _require(actor, vhost)
     ids = whole_numbers(entity_ids, "entity_ids")
@@ -223,14 +223,17 @@ def _facts(queue: catalog.StoredQueue, row: reads.MessageRow, actor: Actor | Non
     """The facts about a queue that affect delivery of one of its messages."""
     vhost, effective = queue.address.namespace, queue.effective
     head = yield from queue_head.steps(queue.id, actor=actor)
-    found = yield from consumers.steps(vhost, queue.name, actor=actor)
+    consumer_rows = yield from consumers.steps(vhost, queue.name, actor=actor)
     holding = yield call("browse_held_by_consumers", entity_id=queue.id, cap=HEAD_CAP)
-    outstanding = {one.consumer_id: one.held for one in holding}
+    outstanding = {holder.consumer_id: holder.held for holder in holding}
     exchange = effective.get("dead_letter_exchange")
     lost = exchange is not None and exchange not in (yield from compiled.current(vhost)).router
     timeout = timedelta(milliseconds=effective.get("consumer_timeout", DEFAULT_TIMEOUT))
     return explaining.QueueFacts(
-        consumers=[explaining.ConsumerFacts(one.tag, one.connection, one.prefetch, outstanding.get(one.id, 0)) for one in found],
+        consumers=[
+            explaining.ConsumerFacts(consumer.tag, consumer.connection, consumer.prefetch, outstanding.get(consumer.id, 0))
+            for consumer in consumer_rows
+        ],
         single_active=bool(effective.get("single_active_consumer")),
         head=(yield from _head_before(queue.id, row, head.head, actor)),
         exact_expiry=bool(queue.options.get("exact_expiry")),

@@ -164,8 +164,8 @@ def lock_dead_letter_chain(transaction: RoutingTransaction, names: Iterable[str]
     keys: the routing keys of messages that may be dead-lettered, for queues without a dead-letter routing key. This is an
     estimate: if a deadlock occurs all the same, the transaction is retried.
     """
-    found = dict.fromkeys(names)
-    todo = [name for name in found if (queue := transaction.queue(name)) is not None and drops_head(queue)]
+    chain = dict.fromkeys(names)
+    todo = [name for name in chain if (queue := transaction.queue(name)) is not None and drops_head(queue)]
     for name in todo:
         effective = transaction.topology.queues[name].effective
         if "dead_letter_exchange" not in effective:
@@ -175,10 +175,10 @@ def lock_dead_letter_chain(transaction: RoutingTransaction, names: Iterable[str]
             effective["dead_letter_exchange"], keys if key is None else (key,), {}, by_broker=True
         )
         for target in routed.queues:
-            if target not in found:
-                found[target] = None
+            if target not in chain:
+                chain[target] = None
                 todo += [target] if drops_head(transaction.topology.queues[target]) else []
-    ids = [transaction.topology.queues[name].id for name in found if name in transaction.topology.queues]
+    ids = [transaction.topology.queues[name].id for name in chain if name in transaction.topology.queues]
     if ids:
         yield call("rabbit_lock_counters", entity_ids=ids)
 

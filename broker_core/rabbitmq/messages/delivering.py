@@ -50,10 +50,10 @@ def get(
     Raises AmqpError: no such queue (404), exclusive to another connection (405), or a quorum queue with a single active
     consumer (405, RMQ-387).
     """
-    found = yield from _take(address, 1, no_ack, owner_id, holder, actor, is_use=True)
-    if not found:
+    taken = yield from _take(address, 1, no_ack, owner_id, holder, actor, is_use=True)
+    if not taken:
         return None
-    queue, row = found[0]
+    queue, row = taken[0]
     left = (yield from ready([queue.id]))[queue.id][0]
     return as_delivery(row, address, queue, message_count=left)
 
@@ -99,12 +99,14 @@ def acknowledged(plan: Sequence[Consumer], taken: Sequence[Delivery]) -> Steps[l
     """The deliveries that these consumers, one each, now get: for consumers without acknowledgements, which get a message at most
     once, the messages are removed first (RMQ-114)."""
     tokens: dict[Actor, list[UUID]] = {}
-    for consumer, one in zip(plan, taken, strict=False):
-        if consumer.no_ack and one.token:
-            tokens.setdefault(consumer.channel.connection.actor, []).append(one.token)
+    for consumer, delivery in zip(plan, taken, strict=False):
+        if consumer.no_ack and delivery.token:
+            tokens.setdefault(consumer.channel.connection.actor, []).append(delivery.token)
     for actor, own in tokens.items():
         yield from acknowledge.steps(plan[0].address, own, actor=actor)
-    return [replace(one, token=None) if consumer.no_ack else one for consumer, one in zip(plan, taken, strict=False)]
+    return [
+        replace(delivery, token=None) if consumer.no_ack else delivery for consumer, delivery in zip(plan, taken, strict=False)
+    ]
 
 
 def _take(
@@ -157,24 +159,24 @@ def _take_rows(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack:
     rows = yield from take_after(0, past_expired=False)
     if not rows:
         return None
-    found, expired, is_clear = _delivered(rows), rows[0].expired, True
+    delivered, expired, is_clear = _delivered(rows), rows[0].expired, True
     if expired:
         is_clear = yield from clear_head(address.namespace, address.path)
-    if expired and (not found or is_clear and len(found) < max_count):
-        found += _delivered((yield from take_after(len(found), past_expired=not is_clear)))
-    yield from _raise_bounds(queue, found, rows[0].start, force=expired)
-    return found
+    if expired and (not delivered or is_clear and len(delivered) < max_count):
+        delivered += _delivered((yield from take_after(len(delivered), past_expired=not is_clear)))
+    yield from _raise_bounds(queue, delivered, rows[0].start, force=expired)
+    return delivered
 
 
 def _delivered(rows: Sequence[Any]) -> list[Any]:
     return [row for row in rows if row.sequence_number is not None]
 
 
-def _raise_bounds(queue: QueueInfo, found: Sequence[Any], start: int, force: bool) -> Steps:
+def _raise_bounds(queue: QueueInfo, delivered: Sequence[Any], start: int, force: bool) -> Steps:
     """Raise the bounds after many messages were removed, or while many are unacknowledged. Does not retry on every delivery while
     an old message keeps them low. start: where the delivery began to walk."""
     key = connections.current_database(), queue.id
-    number = 0 if queue.has_priorities else next((row.sequence_number for row in found if row.sequence_number >= start), 0)
+    number = 0 if queue.has_priorities else next((row.sequence_number for row in delivered if row.sequence_number >= start), 0)
     if force or number - max(start, _bounds_raised_at.get(key, 0)) > HEAD_LAG:
         _bounds_raised_at.keep(key, number)
         yield from advance_head(queue.id, SubQueue.MAIN)
@@ -330,11 +332,11 @@ def _token_columns(tokens: Sequence[UUID]) -> dict[str, list]:
 
 def release_owner(vhost: str, owner_id: int) -> Steps:
     """Requeue all messages that a connection holds, each as a failed delivery (RMQ-123). Returns how many."""
-    held: dict[EntityAddress, list[UUID]] = {}
+    tokens_by_address: dict[EntityAddress, list[UUID]] = {}
     for row in (yield call("rabbit_held", vhost=vhost, owner_id=owner_id)):
-        held.setdefault(EntityAddress(vhost, row.path), []).append(row.lock_token)
+        tokens_by_address.setdefault(EntityAddress(vhost, row.path), []).append(row.lock_token)
     total = 0
-    for address, tokens in held.items():
+    for address, tokens in tokens_by_address.items():
         for at in range(0, len(tokens), BATCH):
             part = tokens[at : at + BATCH]
             report = yield from requeue.steps(address, part, kind=EventKind.LOCK_LOST, actor=Actor.local("broker"))

@@ -51,9 +51,9 @@ class ConsumerChannel(Protocol):
     def room(self) -> int:
         """How many more messages the call that is waiting can return, whatever the credit of consumers."""
 
-    def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]: ...
+    def release_unclaimed(self, deliveries: Iterable[Delivery]) -> Steps[None]: ...
 
-    def release_undelivered(self, found: Iterable[Delivery]) -> Steps[None]: ...
+    def release_undelivered(self, deliveries: Iterable[Delivery]) -> Steps[None]: ...
 
 
 class Candidate(Protocol):
@@ -168,8 +168,8 @@ class Consumer:
         with counter_lock:
             self.seek(-len(deliveries))
             most = len(deliveries) if self.no_ack else self.firm_credit
-        given = deliveries[:most]
-        return deliveries[most:] if self.buffer(given) else deliveries
+        accepted = deliveries[:most]
+        return deliveries[most:] if self.buffer(accepted) else deliveries
 
     def seek(self, more: int) -> None:
         """Reserve credit for messages that may be there; deliveries that cannot wait may use it all the same (RMQ-016)."""
@@ -197,7 +197,7 @@ class Registry:
     def drop(self, consumer: Consumer) -> None:
         consumer.has_ended = True
         with self._lock:
-            for key in [key for key, found in self._of.items() if consumer in found]:
+            for key in [key for key, consumers in self._of.items() if consumer in consumers]:
                 self._of[key].remove(consumer)
                 if not self._of[key]:
                     del self._of[key]
@@ -276,11 +276,11 @@ def in_turns(
     plan: list[C] = []
     shared_credit = {c.channel: credit(c.channel) for c in consumers}
     left = {c.channel: room(c.channel) for c in consumers}
-    given = dict.fromkeys(consumers, 0)
+    counts = dict.fromkeys(consumers, 0)
 
     def has_credit(consumer: C) -> bool:
         has_shared = consumer.no_ack or shared_credit[consumer.channel] > 0
-        return given[consumer] < credit(consumer) and has_shared and left[consumer.channel] > 0
+        return counts[consumer] < credit(consumer) and has_shared and left[consumer.channel] > 0
 
     for level in sorted({c.priority for c in consumers}, reverse=True):
         turn = deque(sorted((c for c in consumers if c.priority == level), key=lambda c: c.served))
@@ -289,7 +289,7 @@ def in_turns(
             if not has_credit(consumer):
                 continue
             plan.append(consumer)
-            given[consumer] += 1
+            counts[consumer] += 1
             shared_credit[consumer.channel] -= not consumer.no_ack
             left[consumer.channel] -= 1
             turn.append(consumer)

@@ -29,15 +29,17 @@ def deliver_by_number(
         return numbers
     with _reserve(transaction, queue, len(numbers)) as plan:
         ending = yield from ending_owners(plan)
-        given = [(consumer, number) for consumer, number in zip(plan, numbers, strict=False) if consumer.owner_id not in ending]
+        assignments = [
+            (consumer, number) for consumer, number in zip(plan, numbers, strict=False) if consumer.owner_id not in ending
+        ]
         for is_no_ack, statement in enumerate(("rabbit_deliver_by_number", "rabbit_deliver_by_number_no_ack")):
-            part = [(consumer, number) for consumer, number in given if consumer.no_ack == bool(is_no_ack)]
+            part = [(consumer, number) for consumer, number in assignments if consumer.no_ack == bool(is_no_ack)]
             consumers = [consumer for consumer, _ in part]
             if part:
                 which = {"numbers": [number for _, number in part], **holder_columns(consumers)}
                 rows = yield call(statement, entity_id=queue.id, **which)
                 yield from _deliver(transaction, name, queue, consumers, rows)
-    delivered = {number for _, number in given}
+    delivered = {number for _, number in assignments}
     return (yield from deliver_remotely(transaction, queue, [number for number in numbers if number not in delivered]))
 
 

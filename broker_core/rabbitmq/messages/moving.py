@@ -151,10 +151,10 @@ class MovePreview:
     @property
     def arriving(self) -> dict[str, int]:
         """Copies by target queue."""
-        found = Counter(dict.fromkeys(sorted({name for group in self.groups for name in group.queues}), 0))
+        counts = Counter(dict.fromkeys(sorted({name for group in self.groups for name in group.queues}), 0))
         for group in self.groups:
-            found.update(dict.fromkeys(group.queues, group.count))
-        return dict(found)
+            counts.update(dict.fromkeys(group.queues, group.count))
+        return dict(counts)
 
 
 class _Request(NamedTuple):
@@ -310,13 +310,13 @@ def _classify(known: Topology, name: str, queue: QueueInfo, request: _Request, n
     for row in rows:
         if request.of is not None and _origin(_death(row, first=request.of.first), first=request.of.first) != request.of:
             continue
-        found = (
+        outcome = (
             Left(Why.HELD) if row.held else Left(Why.EXPIRED) if row.expired else _destination_of(known, name, row, request.to)
         )
-        if isinstance(found, Left):
-            stay[row.sequence_number] = found
+        if isinstance(outcome, Left):
+            stay[row.sequence_number] = outcome
         else:
-            destinations[row.sequence_number] = found, as_outgoing(row)
+            destinations[row.sequence_number] = outcome, as_outgoing(row)
     if request.numbers is not None:
         stay |= dict.fromkeys(set(numbers) - {row.sequence_number for row in rows}, Left(Why.GONE))
     return destinations, stay
@@ -339,23 +339,23 @@ def _destination_of(known: Topology, name: str, row: Any, to: Target) -> _Destin
     origin = _origin(death, first=first)
     match to:
         case ToQueue(target):
-            found = _Destination((target,), _republished_properties(row, "", target), origin)
+            destination = _Destination((target,), _republished_properties(row, "", target), origin)
         case ToExchange(exchange, key):
             stored = row.application_properties or {}
             key = row.properties["routing_key"] if key is None else key
             keys, headers = messages.keys_of(key, _headers(stored))
             queues = known.router.route(exchange, keys, headers, by_broker=True).queues
-            found = _Destination(queues, _republished_properties(row, exchange, key), origin)
+            destination = _Destination(queues, _republished_properties(row, exchange, key), origin)
         case Back() if death is None:
             return Left(Why.NEVER_DIED)
         case Back() if death.queue == name:
             return Left(Why.DIED_HERE)
         case Back():
-            found = _Destination((death.queue,), _properties_at_death(row, death), origin)
-    missing = next((target for target in found.queues if target not in known.queues), None)
+            destination = _Destination((death.queue,), _properties_at_death(row, death), origin)
+    missing = next((target for target in destination.queues if target not in known.queues), None)
     if missing is not None:
         return Left(Why.NO_QUEUE, missing)
-    return found if found.queues else Left(Why.NO_ROUTE)
+    return destination if destination.queues else Left(Why.NO_ROUTE)
 
 
 def _headers(stored: Mapping[str, list]) -> dict[str, Any]:
@@ -374,8 +374,8 @@ def _properties_at_death(row: Any, death: Death) -> dict[str, Any]:
 
 def _republished_properties(row: Any, exchange: str, key: str) -> dict[str, Any]:
     """The properties of a republished message, without the BCC keys of the original."""
-    kept = {name: value for name, value in row.properties.items() if name not in PLACE_PROPERTIES}
-    return {"exchange": exchange, "routing_key": key, **kept}
+    remaining = {name: value for name, value in row.properties.items() if name not in PLACE_PROPERTIES}
+    return {"exchange": exchange, "routing_key": key, **remaining}
 
 
 def _move_some(
@@ -397,17 +397,17 @@ def _move_some(
         transaction, targets, {destination.properties["routing_key"] for destination, _ in destinations.values()}
     )
     rows = (yield call("rabbit_hold_movable", entity_id=queue.id, numbers=list(destinations))) if destinations else ()
-    held = {row.sequence_number: row for row in rows}
+    rows_by_number = {row.sequence_number: row for row in rows}
     placing, movable = Placing(transaction), []
     for number, (destination, message) in destinations.items():
-        if number not in held or held[number].expired:
-            stay[number] = Left(Why.EXPIRED if number in held else Why.BUSY)
+        if number not in rows_by_number or rows_by_number[number].expired:
+            stay[number] = Left(Why.EXPIRED if number in rows_by_number else Why.BUSY)
             continue
         refusing = yield from placing.put_whole(_republished(address.path, queue, message, destination), destination.queues)
         if refusing is not None:
             stay[number] = Left(Why.REFUSED, refusing)
         else:
-            movable.append(held[number])
+            movable.append(rows_by_number[number])
     if not movable:
         yield from require_current(transaction.topology)  # otherwise a missing queue or exchange may exist now
     places = (yield from _transfer(transaction, queue, movable, placing)) if movable else {}
@@ -432,16 +432,16 @@ def _transfer(transaction: RoutingTransaction, queue: QueueInfo, rows: Sequence[
     for entity_id, name in placing.names.items():
         for number, old in enumerate(placing.places(entity_id), firsts[entity_id]):
             places[old].append((name, number))
-    return {old: tuple(found) for old, found in places.items()}
+    return {old: tuple(copies) for old, copies in places.items()}
 
 
 def _zero_ttl_numbers(transaction: RoutingTransaction, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
     """Sequence numbers of stored messages with a TTL of zero, by queue."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for name, number in (place for some in places.values() for place in some):
         if transaction.topology.queues[name].has_zero_ttl:
-            found.setdefault(name, []).append(number)
-    return found
+            numbers.setdefault(name, []).append(number)
+    return numbers
 
 
 class _PreviewBuilder:
@@ -478,13 +478,13 @@ class _PreviewBuilder:
     def overflowing(self) -> Steps[dict[str, bool]]:
         """The target queues that would drop messages from their head; whether those are dead-lettered."""
         queues = {name: queue for name in self._counts if drops_head(queue := self._known.queues[name])}
-        there = (yield from ready([queue.id for queue in queues.values()])) if queues else {}
-        found = {}
+        ready_counts = (yield from ready([queue.id for queue in queues.values()])) if queues else {}
+        dead_letters = {}
         for name, queue in queues.items():
-            n, size = there.get(queue.id, (0, 0))
+            n, size = ready_counts.get(queue.id, (0, 0))
             if exceeds(queue, n + self._counts[name], size + self._sizes[name]):
-                found[name] = "dead_letter_exchange" in queue.effective
-        return found
+                dead_letters[name] = "dead_letter_exchange" in queue.effective
+        return dead_letters
 
 
 class _Result:

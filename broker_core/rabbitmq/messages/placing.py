@@ -112,11 +112,11 @@ class Placing:
 
         firsts: the first sequence number assigned in each queue, by queue id.
         """
-        found: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         for entity_id, at in self._refused:
             if entity_id in firsts:
-                found.setdefault(self.names[entity_id], []).append(firsts[entity_id] + at)
-        return found
+                numbers.setdefault(self.names[entity_id], []).append(firsts[entity_id] + at)
+        return numbers
 
     def columns(self) -> dict[str, Any]:
         """The placed messages as statement parameters."""

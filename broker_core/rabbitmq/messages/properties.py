@@ -82,10 +82,10 @@ def check(properties: Properties) -> Checked:
 
 def read(stored: Mapping[str, Any], message_id: str | None, headers: Mapping[str, list] | None) -> Properties:
     """Properties as delivered, from stored ones."""
-    found = {name: stored[name] for name in _STORED if name in stored}
+    values = {name: stored[name] for name in _STORED if name in stored}
     if "timestamp" in stored:
-        found["timestamp"] = _instant(stored["timestamp"])
-    return Properties(**found, message_id=message_id, headers=table.decode(headers or {}))
+        values["timestamp"] = _instant(stored["timestamp"])
+    return Properties(**values, message_id=message_id, headers=table.decode(headers or {}))
 
 
 def _check_short(name: str, value: Any) -> None:

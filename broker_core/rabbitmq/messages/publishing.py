@@ -104,9 +104,9 @@ def _prepare(publication: Publication) -> _Prepared:
     check_routing_key(publication.routing_key)
     checked = check(publication.properties)
     headers = checked.headers
-    keys, kept = messages.keys_of(publication.routing_key, headers) if headers else ((publication.routing_key,), {})
+    keys, remaining = messages.keys_of(publication.routing_key, headers) if headers else ((publication.routing_key,), {})
     stored = {"exchange": publication.exchange, "routing_key": publication.routing_key, **checked.stored}
-    given, stored_headers = publication.properties.header_table, table.encode(kept) if kept else None
+    header_table, stored_headers = publication.properties.header_table, table.encode(remaining) if remaining else None
     if blind := messages.carbon_copies(headers, messages.BCC):
         stored[BLIND_KEYS] = tuple(blind)
     return _Prepared(
@@ -118,14 +118,14 @@ def _prepare(publication: Publication) -> _Prepared:
         publication.exchange,
         stored,
         stored_headers,
-        None if given is None else wire_table.to_store(given, stored_headers),
+        None if header_table is None else wire_table.to_store(header_table, stored_headers),
     )
 
 
 def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Steps:
     """Store messages according to the cached topology. Raises Stale if it is outdated."""
     routed = yield from _route(known, prepared)
-    names = {name for found in routed for name in found}
+    names = {name for targets in routed for name in targets}
     if not names:
         yield from require_current(known)
         return [Published(unroutable=True) for _ in prepared]
@@ -145,16 +145,16 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
     routed = []
     for p in prepared:
         route_key = None if p.headers else (p.exchange, *p.keys)
-        found = routes.get(route_key) if route_key else None
-        if found is None:
+        queues = routes.get(route_key) if route_key else None
+        if queues is None:
             try:
-                found = known.router.route(p.exchange, p.keys, p.headers).queues
+                queues = known.router.route(p.exchange, p.keys, p.headers).queues
             except errors.AmqpError:
                 yield from require_current(known)  # otherwise the exchange may exist now
                 raise
             if route_key:
-                routes[route_key] = found
-        routed.append(found)
+                routes[route_key] = queues
+        routed.append(queues)
     return routed
 
 
@@ -208,8 +208,8 @@ _publications: Gathering[Sequence[_Prepared], int] = Gathering(_publish_together
 
 def _as_json(properties: Iterable[Mapping[str, Any]]) -> list[str]:
     """Properties as JSON. Messages of a batch with equal properties share one string."""
-    found: dict[tuple, str] = {}
-    return [found.get(key := tuple(p.items())) or found.setdefault(key, json.dumps(p)) for p in properties]
+    texts: dict[tuple, str] = {}
+    return [texts.get(key := tuple(p.items())) or texts.setdefault(key, json.dumps(p)) for p in properties]
 
 
 def _unless_empty(values: list) -> list | None:
@@ -277,7 +277,7 @@ def _publish_copies(
 def _publish_transactionally(transaction: RoutingTransaction, prepared: Sequence[_Prepared]) -> Steps:
     """Publish in one transaction where a queue has a length limit or a message has a TTL of zero (see arrivals)."""
     routed = yield from _route(transaction.topology, prepared)
-    names = dict.fromkeys(name for found in routed for name in found)
+    names = dict.fromkeys(name for queues in routed for name in queues)
     yield from _require_accepting(transaction.topology, names)
     limited = yield from lock_for_arrivals(transaction, names, {key for p in prepared for key in p.keys})
     published = yield from _publish_copies(transaction, prepared, routed)
@@ -289,9 +289,9 @@ def _zero_ttl_numbers(
     transaction: RoutingTransaction, prepared: Sequence[_Prepared], published: Sequence[Published]
 ) -> dict[str, list[int]]:
     """Sequence numbers of stored messages with a TTL of zero, by queue."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for p, outcome in zip(prepared, published, strict=True):
         for name, number in outcome.queues:
             if p.expiration == 0 or transaction.topology.queues[name].has_zero_ttl:
-                found.setdefault(name, []).append(number)
-    return found
+                numbers.setdefault(name, []).append(number)
+    return numbers

@@ -56,7 +56,9 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
     for tries_left in reversed(range(TRIES)):
         try:
             with ExitStack() as promises:
-                answer, transaction = yield Atomically(_attempt(vhost, actor, steps, promises, held=stale >= TRIES_WITHOUT_LOCK))
+                answer, transaction = yield Atomically(
+                    _attempt(vhost, actor, steps, promises, locked=stale >= TRIES_WITHOUT_LOCK)
+                )
         except Stale:
             stale += 1
             compiled.mark_outdated(vhost)
@@ -69,12 +71,12 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
     raise ServerBusy(f"'{vhost}' had deadlocks with concurrent operations {TRIES} times. Nothing was changed; retry.")
 
 
-def _attempt(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps], promises: ExitStack, *, held: bool) -> Steps:
-    """One attempt. held: the topology is locked against changes until the transaction ends, so it cannot be stale."""
-    if held:
+def _attempt(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps], promises: ExitStack, *, locked: bool) -> Steps:
+    """One attempt. locked: the topology is locked against changes until the transaction ends, so it cannot be stale."""
+    if locked:
         yield call("share_vhost", vhost=vhost)
     transaction = RoutingTransaction(
-        (yield from compiled.current(vhost) if held else compiled.cached(vhost)), actor, promises=promises
+        (yield from compiled.current(vhost) if locked else compiled.cached(vhost)), actor, promises=promises
     )
     answer = yield from steps(transaction)
     return answer, transaction

@@ -87,31 +87,31 @@ def check_queue(
     if type is not None and typed(arguments.get("x-queue-type", type))[1] != type:
         raise errors.inequivalent("x-queue-type", errors.queue(vhost, name), _shown(arguments["x-queue-type"]), f"'{type}'")
     _check_value(vhost, name, "x-queue-type", named)
-    found = queue_type(type, arguments)
+    resolved_type = queue_type(type, arguments)
     for argument, known in _ARGUMENTS.items():
-        if found in known.types:
+        if resolved_type in known.types:
             _check_value(vhost, name, argument, arguments)
     for argument in arguments:
-        if argument in _ARGUMENTS and found not in _ARGUMENTS[argument].types:
-            raise errors.unsupported_argument(argument, vhost, name, found)
-    if found == QUORUM:
+        if argument in _ARGUMENTS and resolved_type not in _ARGUMENTS[argument].types:
+            raise errors.unsupported_argument(argument, vhost, name, resolved_type)
+    if resolved_type == QUORUM:
         _check_quorum(vhost, name, durable, exclusive, auto_delete)
-    return found
+    return resolved_type
 
 
-def check_equivalent_queue(vhost: str, current: QueueDef, wanted: QueueDef) -> None:
+def check_equivalent_queue(vhost: str, current: QueueDef, requested: QueueDef) -> None:
     """Check that a repeated declaration is equivalent. Raises AmqpError for the first difference (RMQ-344 to RMQ-348).
 
     The type may be given directly or by argument. Only arguments supported by the queue type are compared.
     """
-    if current.owner_id != wanted.owner_id:
+    if current.owner_id != requested.owner_id:
         raise errors.locked_queue(vhost, current.name)
     what = errors.queue(vhost, current.name)
-    _check_same("durable", what, current.durable, wanted.durable)
-    _check_same("auto_delete", what, current.auto_delete, wanted.auto_delete)
+    _check_same("durable", what, current.durable, requested.durable)
+    _check_same("auto_delete", what, current.auto_delete, requested.auto_delete)
     of_classic = (argument for argument, known in _ARGUMENTS.items() if CLASSIC in known.types)
     compared = _OF_QUORUM if current.type == QUORUM else tuple(of_classic)
-    _check_same_arguments(what, _with_type(current), _with_type(wanted), compared)
+    _check_same_arguments(what, _with_type(current), _with_type(requested), compared)
 
 
 def check_queue_deletion(vhost: str, name: str, type: str, *, if_unused: bool, if_empty: bool) -> None:
@@ -148,12 +148,12 @@ def check_exchange_deletion(vhost: str, name: str) -> None:
         raise errors.system_exchange_deletion(vhost, name)
 
 
-def check_equivalent_exchange(vhost: str, current: ExchangeDef, wanted: ExchangeDef) -> None:
+def check_equivalent_exchange(vhost: str, current: ExchangeDef, requested: ExchangeDef) -> None:
     """Check that a repeated declaration is equivalent. Raises AmqpError (RMQ-310, RMQ-311)."""
     what = errors.exchange(vhost, current.name)
     for property in ("type", "durable", "auto_delete", "internal"):
-        _check_same(property, what, getattr(current, property), getattr(wanted, property))
-    _check_same_arguments(what, current.arguments, wanted.arguments, (ALTERNATE_EXCHANGE,))
+        _check_same(property, what, getattr(current, property), getattr(requested, property))
+    _check_same_arguments(what, current.arguments, requested.arguments, (ALTERNATE_EXCHANGE,))
 
 
 def check_binding_arguments(exchange_type: str, arguments: Arguments) -> None:
@@ -332,25 +332,25 @@ def _with_type(queue: QueueDef) -> Arguments:
     return queue.arguments if queue.type == CLASSIC else {**queue.arguments, "x-queue-type": queue.type}
 
 
-def _check_same(property: str, what: str, current: Any, wanted: Any) -> None:
-    if current != wanted:
-        raise errors.inequivalent(property, what, _quoted(wanted), _quoted(current))
+def _check_same(property: str, what: str, current: Any, requested: Any) -> None:
+    if current != requested:
+        raise errors.inequivalent(property, what, _quoted(requested), _quoted(current))
 
 
-def _check_same_arguments(what: str, current: Arguments, wanted: Arguments, compared: Sequence[str]) -> None:
+def _check_same_arguments(what: str, current: Arguments, requested: Arguments, compared: Sequence[str]) -> None:
     for argument in compared:
-        if argument in current and argument in wanted:
-            (old_type, old), (new_type, new) = typed(current[argument]), typed(wanted[argument])
+        if argument in current and argument in requested:
+            (old_type, old), (new_type, new) = typed(current[argument]), typed(requested[argument])
             if _class(old_type) != _class(new_type) or old != new:
                 raise errors.inequivalent(argument, what, _quoted(new), _quoted(old))
-        elif (argument in current or argument in wanted) and not _is_classic(argument, current, wanted):
-            sides = (_shown(side[argument]) if argument in side else "none" for side in (wanted, current))
+        elif (argument in current or argument in requested) and not _is_classic(argument, current, requested):
+            sides = (_shown(side[argument]) if argument in side else "none" for side in (requested, current))
             raise errors.inequivalent(argument, what, *sides)
 
 
-def _is_classic(argument: str, current: Arguments, wanted: Arguments) -> bool:
+def _is_classic(argument: str, current: Arguments, requested: Arguments) -> bool:
     """Whether one side specifies the type classic and the other no type."""
-    return argument == "x-queue-type" and typed({**current, **wanted}[argument])[1] == CLASSIC
+    return argument == "x-queue-type" and typed({**current, **requested}[argument])[1] == CLASSIC
 
 
 def _class(kind: str) -> str:

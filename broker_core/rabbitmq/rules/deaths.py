@@ -82,11 +82,11 @@ def dead_letter(
         after |= {f"{FIRST}reason": str(reason), f"{FIRST}queue": queue, f"{FIRST}exchange": exchange}
     after |= {f"{LAST}reason": str(reason), f"{LAST}queue": queue, f"{LAST}exchange": exchange}
     after[X_DEATH] = _with(deaths, death)
-    kept = {name: value for name, value in properties.items() if name != "expiration"}
+    remaining = {name: value for name, value in properties.items() if name != "expiration"}
     if dead_letter_routing_key is None:
-        return DeadLetter(after, kept, tuple(dict.fromkeys([*routing_keys, *own_keys])))
+        return DeadLetter(after, remaining, tuple(dict.fromkeys([*routing_keys, *own_keys])))
     after.pop(CC, None)
-    return DeadLetter(after, kept, (dead_letter_routing_key,))
+    return DeadLetter(after, remaining, (dead_letter_routing_key,))
 
 
 def is_cycle(headers: Headers, queue: str) -> bool:
@@ -128,11 +128,11 @@ def archive_deaths(headers: Headers | None) -> dict[str, Any]:
     after = dict(headers or {})
     deaths, _ = _deaths(after)
     if deaths:
-        kept, _ = _deaths(after, BEFORE_MOVE)
+        earlier, _ = _deaths(after, BEFORE_MOVE)
         for death in reversed(deaths):
-            kept = _with(kept, death)
+            earlier = _with(earlier, death)
         del after[X_DEATH]
-        after[BEFORE_MOVE] = kept
+        after[BEFORE_MOVE] = earlier
     return after
 
 
@@ -191,15 +191,15 @@ def _count(entry: Mapping[str, Any]) -> int:
 
 
 def _read(entry: Mapping[str, Any]) -> Death:
-    found = plain(entry)
-    time, expiration = found.get("time"), found.get("original-expiration")
-    keys = found.get("routing-keys")
+    fields = plain(entry)
+    time, expiration = fields.get("time"), fields.get("original-expiration")
+    keys = fields.get("routing-keys")
     return Death(
-        queue=found["queue"],
-        reason=found["reason"],
+        queue=fields["queue"],
+        reason=fields["reason"],
         count=_count(entry),
         time=time if isinstance(time, datetime | int) and not isinstance(time, bool) else None,
-        exchange=exchange if isinstance(exchange := found.get("exchange"), str) else "",
+        exchange=exchange if isinstance(exchange := fields.get("exchange"), str) else "",
         routing_keys=tuple(key for key in keys if isinstance(key, str)) if isinstance(keys, list) else (),
         original_expiration=expiration if isinstance(expiration, str) else None,
     )

@@ -122,14 +122,14 @@ class _Reader:
 
     def __init__(self, vhost: str | None):
         self.vhost = vhost
-        self.found = Definitions()
+        self.definitions = Definitions()
         self.seen: dict[tuple, str] = {}
         self.types: dict[tuple[str, str], str] = {}  # of exchanges, by virtual host and name
 
     def read(self, document: Any) -> Definitions:
         if not isinstance(document, Mapping):
             self._problem(FILE, "must be a JSON object")
-            return self.found
+            return self.definitions
         readers: dict[str, Callable[[Mapping, str], None]] = {
             "vhosts": self._vhost,
             "parameters": self._parameter,
@@ -146,10 +146,10 @@ class _Reader:
                     self._problem(skip.path, skip.text)
         for section, (name, why) in _NOT_TAKEN.items():
             for item, path in self._items(document, section):
-                self.found.not_taken.append(Note(path, f"{item.get(name)!r} was ignored: {why}"))
+                self.definitions.not_taken.append(Note(path, f"{item.get(name)!r} was ignored: {why}"))
         for key in document.keys() - readers.keys() - _NOT_TAKEN.keys() - set(_VERSIONS):
-            self.found.warnings.append(Note(str(key), "is unknown and was ignored"))
-        return self.found
+            self.definitions.warnings.append(Note(str(key), "is unknown and was ignored"))
+        return self.definitions
 
     def _vhost(self, item: Mapping, path: str) -> None:
         name = self._text(item, path, "name")
@@ -159,37 +159,45 @@ class _Reader:
             raise _Skip(f"{path}.name", exc.problem) from exc
         self._once(path, "virtual host", name)
         description = item.get("description")
-        self.found.vhosts.append(VhostItem(name, description if isinstance(description, str) else "", path))
+        self.definitions.vhosts.append(VhostItem(name, description if isinstance(description, str) else "", path))
 
     def _queue(self, item: Mapping, path: str) -> None:
         vhost, name = self._vhost_of(item, path), self._name(item, path)
-        given = self._arguments(item, path)
+        queue_arguments = self._arguments(item, path)
         durable = self._flag(item, path, "durable", True)
         auto_delete = self._flag(item, path, "auto_delete", False)
-        wanted = self._text(item, path, "type") if "type" in item else None
+        requested_type = self._text(item, path, "type") if "type" in item else None
         try:
             names.check_new_queue_name(name)
             kind = arguments.check_queue(
-                vhost, name, type=wanted, durable=durable, exclusive=False, auto_delete=auto_delete, arguments=given
+                vhost,
+                name,
+                type=requested_type,
+                durable=durable,
+                exclusive=False,
+                auto_delete=auto_delete,
+                arguments=queue_arguments,
             )
         except AmqpError as exc:
             raise _Skip(_path_of(path, exc), exc.text) from exc
         self._once(path, "queue", vhost, name)
-        queue = QueueDef(name, kind, durable, auto_delete, arguments=given)
-        self.found.queues.append(QueueItem(vhost, queue, path))
+        queue = QueueDef(name, kind, durable, auto_delete, arguments=queue_arguments)
+        self.definitions.queues.append(QueueItem(vhost, queue, path))
 
     def _exchange(self, item: Mapping, path: str) -> None:
         vhost, name = self._vhost_of(item, path), self._name(item, path)
-        given, kind = self._arguments(item, path), self._text(item, path, "type")
+        exchange_arguments, kind = self._arguments(item, path), self._text(item, path, "type")
         try:
-            arguments.check_exchange(vhost, name, kind, given, exists=name in _SYSTEM_TYPES)
+            arguments.check_exchange(vhost, name, kind, exchange_arguments, exists=name in _SYSTEM_TYPES)
         except AmqpError as exc:
             raise _Skip(_path_of(path, exc), exc.text) from exc
         durable, auto_delete = self._flag(item, path, "durable", True), self._flag(item, path, "auto_delete", False)
         internal = self._flag(item, path, "internal", False)
         self._once(path, "exchange", vhost, name)
         self.types[vhost, name] = kind
-        self.found.exchanges.append(ExchangeItem(vhost, ExchangeDef(name, kind, durable, auto_delete, internal, given), path))
+        self.definitions.exchanges.append(
+            ExchangeItem(vhost, ExchangeDef(name, kind, durable, auto_delete, internal, exchange_arguments), path)
+        )
 
     def _binding(self, item: Mapping, path: str) -> None:
         vhost = self._vhost_of(item, path)
@@ -198,22 +206,24 @@ class _Reader:
         if to not in ("queue", "exchange"):
             raise _Skip(f"{path}.destination_type", f"{to!r} must be 'queue' or 'exchange'")
         key = self._text(item, path, "routing_key") if "routing_key" in item else ""
-        given = self._arguments(item, path)
+        binding_arguments = self._arguments(item, path)
         try:
             arguments.check_not_default_exchange(source)
             kind = self.types.get((vhost, source)) or _SYSTEM_TYPES.get(source)
             if kind:
-                arguments.check_binding_arguments(kind, given)
+                arguments.check_binding_arguments(kind, binding_arguments)
         except AmqpError as exc:
             raise _Skip(f"{path}.arguments" if source else f"{path}.source", exc.text) from exc
-        self.found.bindings.append(BindingItem(vhost, BindingDef(source, destination, to == "queue", key, given), path))
+        self.definitions.bindings.append(
+            BindingItem(vhost, BindingDef(source, destination, to == "queue", key, binding_arguments), path)
+        )
 
     def _parameter(self, item: Mapping, path: str) -> None:
         component = self._text(item, path, "component")
         if component == OPERATOR_POLICY:
             self._add_policy(item, item.get("value"), path, f"{path}.value", is_operator=True)
         else:
-            self.found.not_taken.append(
+            self.definitions.not_taken.append(
                 Note(path, f"the parameter {item.get('name')!r} was ignored: Vitrine has no {component!r}")
             )
 
@@ -228,7 +238,7 @@ class _Reader:
         except InvalidPolicy as exc:
             raise _Skip(_path_of_policy(path, inside, exc.field), exc.reason) from exc
         self._once(path, "operator policy" if is_operator else "policy", vhost, name)
-        self.found.policies.append(PolicyItem(vhost, policy, path))
+        self.definitions.policies.append(PolicyItem(vhost, policy, path))
 
     def _clamped(self, value: Any, path: str) -> Any:
         """RabbitMQ does not check an upper bound of these: a file may exceed the limit (RMQ-918)."""
@@ -238,7 +248,7 @@ class _Reader:
         changed = {key: MAX_EXPIRY for key in _TTL_KEYS if isinstance(n := definition.get(key), int) and n > MAX_EXPIRY}
         for key in changed:
             text = f"{definition[key]} is lowered to {MAX_EXPIRY}, which is ten years"
-            self.found.warnings.append(Note(f"{path}.definition.{key}", text))
+            self.definitions.warnings.append(Note(f"{path}.definition.{key}", text))
         return {**value, "definition": {**definition, **changed}}
 
     # Members
@@ -287,16 +297,16 @@ class _Reader:
 
     @staticmethod
     def _arguments(item: Mapping, path: str) -> dict[str, Any]:
-        given = item.get("arguments", {})
-        if given == []:  # RabbitMQ's HTTP API writes an empty table as a list
-            given = {}
-        if not isinstance(given, Mapping):
-            raise _Skip(f"{path}.arguments", f"must be an object, not {given!r}")
+        value = item.get("arguments", {})
+        if value == []:  # RabbitMQ's HTTP API writes an empty table as a list
+            value = {}
+        if not isinstance(value, Mapping):
+            raise _Skip(f"{path}.arguments", f"must be an object, not {value!r}")
         try:
-            encode(given, "argument")
+            encode(value, "argument")
         except InvalidArgument as exc:
             raise _Skip(f"{path}.arguments", str(exc)) from exc
-        return dict(given)
+        return dict(value)
 
     def _once(self, path: str, *identity: str) -> None:
         first = self.seen.setdefault(identity, path)
@@ -304,7 +314,7 @@ class _Reader:
             raise _Skip(path, f"the {identity[0]} {identity[-1]!r} appears twice, first at {first}")
 
     def _problem(self, path: str, text: str) -> None:
-        self.found.problems.append(Note(path, text))
+        self.definitions.problems.append(Note(path, text))
 
 
 class _Skip(Exception):
@@ -339,35 +349,35 @@ def format(definitions: Definitions, *, vhost: str | None = None, versions: Mapp
     objects. versions: members such as "rabbitmq_version".
     """
 
-    def there(item: Any) -> bool:
+    def is_included(item: Any) -> bool:
         return vhost is None or item.vhost == vhost
 
     def named(item: Any) -> dict[str, str]:
         return {} if vhost is not None else {"vhost": item.vhost}
 
-    queues = [item for item in definitions.queues if there(item) and item.queue.owner_id is None]
+    queues = [item for item in definitions.queues if is_included(item) and item.queue.owner_id is None]
     exclusive = {(item.vhost, item.queue.name) for item in definitions.queues if item.queue.owner_id is not None}
-    found: dict[str, Any] = dict(versions or {})
+    document: dict[str, Any] = dict(versions or {})
     if vhost is None:
-        found |= {"users": [], "vhosts": [_vhost_json(item) for item in definitions.vhosts], "permissions": []}
-        found |= {"topic_permissions": [], "global_parameters": []}
-    owned = [item for item in definitions.policies if there(item)]
-    found["parameters"] = [_operator_json(item) for item in owned if item.policy.is_operator]
-    found["policies"] = [_policy_json(item) for item in owned if not item.policy.is_operator]
-    found["queues"] = [_queue_json(item.queue) | named(item) for item in queues]
-    found["exchanges"] = [
+        document |= {"users": [], "vhosts": [_vhost_json(item) for item in definitions.vhosts], "permissions": []}
+        document |= {"topic_permissions": [], "global_parameters": []}
+    owned = [item for item in definitions.policies if is_included(item)]
+    document["parameters"] = [_operator_json(item) for item in owned if item.policy.is_operator]
+    document["policies"] = [_policy_json(item) for item in owned if not item.policy.is_operator]
+    document["queues"] = [_queue_json(item.queue) | named(item) for item in queues]
+    document["exchanges"] = [
         _exchange_json(item.exchange) | named(item)
         for item in definitions.exchanges
-        if there(item) and item.exchange.name and not item.exchange.name.startswith(names.RESERVED)
+        if is_included(item) and item.exchange.name and not item.exchange.name.startswith(names.RESERVED)
     ]
-    found["bindings"] = [
+    document["bindings"] = [
         _binding_json(item.binding) | named(item)
         for item in definitions.bindings
-        if there(item)
+        if is_included(item)
         and item.binding.source
         and not (item.binding.destination_is_queue and (item.vhost, item.binding.destination) in exclusive)
     ]
-    return found
+    return document
 
 
 def _vhost_json(item: VhostItem) -> dict[str, Any]:
@@ -375,10 +385,10 @@ def _vhost_json(item: VhostItem) -> dict[str, Any]:
 
 
 def _queue_json(queue: QueueDef) -> dict[str, Any]:
-    given = _json(queue.arguments)
+    queue_arguments = _json(queue.arguments)
     if queue.type != arguments.queue_type(None, queue.arguments):
-        given["x-queue-type"] = queue.type
-    return {"name": queue.name, "durable": queue.durable, "auto_delete": queue.auto_delete, "arguments": given}
+        queue_arguments["x-queue-type"] = queue.type
+    return {"name": queue.name, "durable": queue.durable, "auto_delete": queue.auto_delete, "arguments": queue_arguments}
 
 
 def _exchange_json(exchange: ExchangeDef) -> dict[str, Any]:

@@ -18,12 +18,12 @@ def parse(expiration: str | None) -> int | None:
     """
     if expiration is None:
         return None
-    found = _INTEGER.match(expiration)
-    if found is None:
+    match = _INTEGER.match(expiration)
+    if match is None:
         raise errors.invalid_expiration(expiration, Atom("no_integer"))
-    if found.end() < len(expiration):
-        raise errors.invalid_expiration(expiration, (Atom("leftover_string"), Chars(expiration[found.end() :])))
-    if found.end() > 4000:
+    if match.end() < len(expiration):
+        raise errors.invalid_expiration(expiration, (Atom("leftover_string"), Chars(expiration[match.end() :])))
+    if match.end() > 4000:
         raise errors.invalid_expiration(expiration[:20] + "...", Atom("value_too_large"))
     milliseconds = int(expiration)
     if problem := expiry_problem(milliseconds):

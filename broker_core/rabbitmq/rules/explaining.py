@@ -185,8 +185,8 @@ def _place(place: QueuePosition) -> Reason:
     if not place.before:
         return Reason(Code.NEXT, "Next in line.", values, is_obstacle=False)
     count = f"{place.before:,}{' or more' if place.capped else ''}"
-    one = place.before == 1 and not place.capped
-    return Reason(Code.BEHIND, f"{count} {'message' if one else 'messages'} ahead.", values, is_obstacle=False)
+    is_single = place.before == 1 and not place.capped
+    return Reason(Code.BEHIND, f"{count} {'message' if is_single else 'messages'} ahead.", values, is_obstacle=False)
 
 
 def _future(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[Reason]:

@@ -48,7 +48,7 @@ def compiled(pattern: str) -> regex.Pattern:
     if math.prod(max(int(count), 1) for count in re.findall(r"[{,](\d+)(?=\})", pattern)) > MAX_REPEATS:
         raise _invalid(f"repetitions have counts of more than {MAX_REPEATS:,} in all", 0)
     try:
-        found = regex.compile(pattern, regex.ASCII)
+        expression = regex.compile(pattern, regex.ASCII)
     except regex.error as exc:
         text, at_end = _PCRE_SAYS.get(exc.msg, (exc.msg, False))
         raise _invalid(text, len(pattern) if at_end else exc.pos or 0) from exc
@@ -57,7 +57,7 @@ def compiled(pattern: str) -> regex.Pattern:
     same = _SAME.match(pattern)
     if same is not None and same.end() < len(pattern):
         raise _invalid(f"{pattern[same.end() :][:8]} is not supported; write \\{{ for a brace", same.end())
-    return found
+    return expression
 
 
 def check(pattern: str) -> None:
@@ -71,7 +71,7 @@ def check(pattern: str) -> None:
 
 
 @lru_cache(maxsize=16384)
-def found(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
     """Whether the pattern matches anywhere in the name; a refused pattern or one that takes too long does not."""
     try:
         return compiled(pattern).search(name, timeout=SECONDS) is not None

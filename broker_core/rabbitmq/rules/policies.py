@@ -54,7 +54,7 @@ class Policy:
             return False
         if not _UNFIT.get(queue_type or "", frozenset()).isdisjoint(self.definition):
             return False
-        return patterns.found(self.pattern, name)
+        return patterns.matches(self.pattern, name)
 
 
 def _types_fit(apply_to: str, object_type: str, queue_type: str | None) -> bool:
@@ -294,13 +294,13 @@ def effective_queue(
     A delivery limit below 0 means no limit (RMQ-341); a quorum queue without a setting has 20 (RMQ-910).
     """
     keys = {key: known.argument for key, known in _EFFECTIVE_KEYS.items() if key != ALTERNATE_EXCHANGE}
-    found = _merged(keys, arguments, user, operator)
+    effective = _merged(keys, arguments, user, operator)
     for argument, name in _ARGUMENTS_ONLY.items():
         if argument in arguments:
-            _put(found, name, [Candidate(ARGUMENT, plain(arguments[argument]), wins=True)])
-    if queue_type == QUORUM and "delivery_limit" not in found.values and "x-delivery-limit" not in arguments:
-        _put(found, "delivery_limit", [Candidate(DEFAULT, QUORUM_DELIVERY_LIMIT, wins=True)])
-    return found
+            _put(effective, name, [Candidate(ARGUMENT, plain(arguments[argument]), wins=True)])
+    if queue_type == QUORUM and "delivery_limit" not in effective.values and "x-delivery-limit" not in arguments:
+        _put(effective, "delivery_limit", [Candidate(DEFAULT, QUORUM_DELIVERY_LIMIT, wins=True)])
+    return effective
 
 
 def effective_exchange(arguments: Arguments, user: Policy | None = None, operator: Policy | None = None) -> EffectiveArguments:
@@ -310,9 +310,9 @@ def effective_exchange(arguments: Arguments, user: Policy | None = None, operato
 
 def merged_definition(user: Policy | None, operator: Policy | None) -> dict[str, Any]:
     """The two applicable policies, merged (RMQ-202, RMQ-203, RMQ-206)."""
-    mine, theirs = (policy.definition if policy else NOTHING for policy in (user, operator))
-    both = {key: _of_both(key, mine[key], theirs[key]) for key in mine.keys() & theirs.keys()}
-    return dict(sorted({**mine, **theirs, **both}.items()))
+    of_user, of_operator = (policy.definition if policy else NOTHING for policy in (user, operator))
+    both = {key: _of_both(key, of_user[key], of_operator[key]) for key in of_user.keys() & of_operator.keys()}
+    return dict(sorted({**of_user, **of_operator, **both}.items()))
 
 
 def _of_both(key: str, users: Any, operators: Any) -> Any:
@@ -324,7 +324,7 @@ def _of_both(key: str, users: Any, operators: Any) -> Any:
 def _merged(
     keys: Mapping[str, str | None], arguments: Arguments, user: Policy | None, operator: Policy | None
 ) -> EffectiveArguments:
-    found = EffectiveArguments(definition=merged_definition(user, operator))
+    effective = EffectiveArguments(definition=merged_definition(user, operator))
     for key, argument in keys.items():
         candidates = [Candidate(ARGUMENT, plain(arguments[argument]))] if argument is not None and argument in arguments else []
         for policy, source in ((operator, "operator policy"), (user, "policy")):
@@ -333,11 +333,11 @@ def _merged(
         if key == "delivery-limit":
             candidates = [c for c in candidates if c.value >= 0]
         if candidates:
-            _put(found, key.replace("-", "_"), _winner_first(key, candidates))
+            _put(effective, key.replace("-", "_"), _winner_first(key, candidates))
     for policy, name in ((user, "policy"), (operator, "operator_policy")):
         if policy:
-            found.values[name] = policy.name
-    return found
+            effective.values[name] = policy.name
+    return effective
 
 
 def _winner_first(key: str, candidates: list[Candidate]) -> list[Candidate]:
@@ -346,6 +346,6 @@ def _winner_first(key: str, candidates: list[Candidate]) -> list[Candidate]:
     return [Candidate(ranked[0].source, ranked[0].value, wins=True), *ranked[1:]]
 
 
-def _put(found: EffectiveArguments, name: str, candidates: list[Candidate]) -> None:
-    found.values[name], found.sources[name] = candidates[0].value, candidates[0].source
-    found.candidates[name] = tuple(candidates)
+def _put(effective: EffectiveArguments, name: str, candidates: list[Candidate]) -> None:
+    effective.values[name], effective.sources[name] = candidates[0].value, candidates[0].source
+    effective.candidates[name] = tuple(candidates)

@@ -87,8 +87,8 @@ class Direct(_Tree):
         return set().union(*map(self._match, keys))
 
     def _match(self, key: str) -> Collection[Destination]:
-        found = self._root.next.get(key)
-        return () if found is None else found.destinations
+        node = self._root.next.get(key)
+        return () if node is None else node.destinations
 
     def _way(self, key: str) -> Sequence[str]:
         return (key,)
@@ -112,7 +112,7 @@ class Topic(_Tree):
         return set().union(*(self._match(words(key)) for key in keys))
 
     def _match(self, key: list[str]) -> set[Destination]:
-        found: set[Destination] = set()
+        destinations: set[Destination] = set()
         seen: set[tuple[int, int]] = set()  # each state is visited once, although `#` can reach it repeatedly
         todo = [(self._root, 0)]
         while todo:
@@ -121,12 +121,12 @@ class Topic(_Tree):
                 continue
             seen.add((id(node), at))
             if at == len(key):
-                found |= node.destinations.keys()
+                destinations |= node.destinations.keys()
             else:
                 todo += [(node.next[word], at + 1) for word in {key[at], "*"} if word in node.next and word != "#"]
             if rest := node.next.get("#"):
                 todo += [(rest, i) for i in range(at, len(key) + 1)]
-        return found
+        return destinations
 
     def _way(self, key: str) -> Sequence[str]:
         return words(key)
@@ -173,7 +173,7 @@ class _Spec:
     destination: Destination
 
     def matches(self, headers: Mapping[str, list]) -> bool:
-        hits = (name in headers and (wanted[0] == "void" or headers[name] == wanted) for name, wanted in self.compared)
+        hits = (name in headers and (expected[0] == "void" or headers[name] == expected) for name, expected in self.compared)
         return all(hits) if self.all else any(hits)
 
 

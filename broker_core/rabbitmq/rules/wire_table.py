@@ -84,14 +84,14 @@ def _entries(encoded: bytes) -> list[_Entry]:
 
 
 def _by_name(entries: list[_Entry]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for entry in entries:
-        found.setdefault(entry.name, entry.value)
-    return found
+        values.setdefault(entry.name, entry.value)
+    return values
 
 
 def _read_table(data: bytes, at: int, end: int, depth: int) -> list[_Entry]:
-    found = []
+    entries = []
     while at < end:
         begin = at
         size = data[at]
@@ -103,8 +103,8 @@ def _read_table(data: bytes, at: int, end: int, depth: int) -> list[_Entry]:
         if "\x00" in name:
             raise _Bad(f"the name at byte {at} contains a NUL character, which cannot be stored")
         value, at = _read(data, at + 1 + size, end, depth)
-        found.append(_Entry(name, value, data[begin:at]))
-    return found
+        entries.append(_Entry(name, value, data[begin:at]))
+    return entries
 
 
 def _read(data: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:

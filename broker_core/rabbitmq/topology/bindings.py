@@ -18,7 +18,7 @@ from broker_core.store.use_cases import use_case
 from .vhosts import HeldVhost, changing, delete_idle_exchanges, require_vhost, topology_changed
 
 
-class _Wanted(NamedTuple):
+class _BindingRequest(NamedTuple):
     """A requested binding; either queue or exchange is its destination."""
 
     source: str
@@ -54,8 +54,8 @@ def bind_queue(
 
     owner_id: the connection that binds; only it may bind its exclusive queues.
     """
-    wanted = _wanted(exchange, queue, None, routing_key, arguments, owner_id)
-    return (yield from _bind(vhost, wanted, actor))
+    request = _request(exchange, queue, None, routing_key, arguments, owner_id)
+    return (yield from _bind(vhost, request, actor))
 
 
 @use_case
@@ -70,8 +70,8 @@ def unbind_queue(
     actor: Actor | None = None,
 ) -> Steps:
     """Remove a binding of a queue; a missing one is not an error (RMQ-354). Returns whether it existed."""
-    wanted = _wanted(exchange, queue, None, routing_key, arguments, owner_id)
-    return (yield from _unbind(vhost, wanted, actor))
+    request = _request(exchange, queue, None, routing_key, arguments, owner_id)
+    return (yield from _unbind(vhost, request, actor))
 
 
 @use_case
@@ -85,7 +85,7 @@ def bind_exchange(
     actor: Actor | None = None,
 ) -> Steps:
     """Bind an exchange to another, which then routes messages to it (RMQ-314). Returns whether the binding is new."""
-    return (yield from _bind(vhost, _wanted(source, None, destination, routing_key, arguments), actor))
+    return (yield from _bind(vhost, _request(source, None, destination, routing_key, arguments), actor))
 
 
 @use_case
@@ -99,69 +99,69 @@ def unbind_exchange(
     actor: Actor | None = None,
 ) -> Steps:
     """Remove a binding between exchanges; a missing one is not an error (RMQ-354). Returns whether it existed."""
-    return (yield from _unbind(vhost, _wanted(source, None, destination, routing_key, arguments), actor))
+    return (yield from _unbind(vhost, _request(source, None, destination, routing_key, arguments), actor))
 
 
-def _wanted(source, queue, exchange, routing_key, arguments, owner_id=None) -> _Wanted:
+def _request(source, queue, exchange, routing_key, arguments, owner_id=None) -> _BindingRequest:
     for name in (source, exchange):
         if name is not None:
             checks.check_not_default_exchange(name)
     for what, name in (("exchange", source), ("queue", exchange if queue is None else queue)):
         require_kind(what, name, str)
     names.clean(routing_key, "routing_key")  # only checks that it is a short string; line ends are kept
-    return _Wanted(source, queue, exchange, routing_key, dict(arguments or {}), owner_id)
+    return _BindingRequest(source, queue, exchange, routing_key, dict(arguments or {}), owner_id)
 
 
-def _bind(vhost: str, wanted: _Wanted, actor: Actor | None) -> Steps:
+def _bind(vhost: str, request: _BindingRequest, actor: Actor | None) -> Steps:
     (actor or Actor.local()).require(Right.MANAGE, vhost)
-    found = yield from _ends(vhost, wanted)
-    _require_ends(vhost, wanted, found)
-    if found.binding_id is not None:
+    row = yield from _ends(vhost, request)
+    _require_ends(vhost, request, row)
+    if row.binding_id is not None:
         return False
 
-    def change(held: HeldVhost) -> Steps:
-        found = yield from _ends(held.name, wanted)
-        _require_ends(held.name, wanted, found)
-        ends = {"source_id": found.source_id, "queue_id": found.queue_id, "exchange_id": found.exchange_id}
-        rows = yield call("insert_binding", **ends, **wanted.identity, arguments=wanted.stored_arguments)
+    def change(host: HeldVhost) -> Steps:
+        row = yield from _ends(host.name, request)
+        _require_ends(host.name, request, row)
+        ends = {"source_id": row.source_id, "queue_id": row.queue_id, "exchange_id": row.exchange_id}
+        rows = yield call("insert_binding", **ends, **request.identity, arguments=request.stored_arguments)
         if rows:
-            yield from topology_changed(held.id, bindings=[rows[0].id])
+            yield from topology_changed(host.id, bindings=[rows[0].id])
         return bool(rows)
 
     return (yield from changing(vhost, actor, change))
 
 
-def _unbind(vhost: str, wanted: _Wanted, actor: Actor | None) -> Steps:
-    def change(held: HeldVhost) -> Steps:
-        found = yield from _ends(held.name, wanted)
-        if found.binding_id is None:
+def _unbind(vhost: str, request: _BindingRequest, actor: Actor | None) -> Steps:
+    def change(host: HeldVhost) -> Steps:
+        row = yield from _ends(host.name, request)
+        if row.binding_id is None:
             return False
-        _require_access(held.name, wanted, found)
-        yield call("delete_binding", id=found.binding_id)
-        exchanges, more = yield from delete_idle_exchanges([found.source_id])
-        yield from topology_changed(held.id, exchanges=exchanges, bindings=[found.binding_id, *more])
+        _require_access(host.name, request, row)
+        yield call("delete_binding", id=row.binding_id)
+        exchanges, more = yield from delete_idle_exchanges([row.source_id])
+        yield from topology_changed(host.id, exchanges=exchanges, bindings=[row.binding_id, *more])
         return True
 
     return (yield from changing(vhost, actor, change))
 
 
-def _ends(vhost: str, wanted: _Wanted) -> Steps:
-    ends = {"source": wanted.source, "queue": wanted.queue, "exchange": wanted.exchange}
-    return require_vhost(vhost, (yield call("find_binding_ends", vhost=vhost, **ends, **wanted.identity)))
+def _ends(vhost: str, request: _BindingRequest) -> Steps:
+    ends = {"source": request.source, "queue": request.queue, "exchange": request.exchange}
+    return require_vhost(vhost, (yield call("find_binding_ends", vhost=vhost, **ends, **request.identity)))
 
 
-def _require_ends(vhost: str, wanted: _Wanted, found: Any) -> None:
+def _require_ends(vhost: str, request: _BindingRequest, row: Any) -> None:
     """Check that both ends exist, the source first (RMQ-309, RMQ-325), and accept the binding (RMQ-352)."""
-    if found.source_id is None:
-        raise errors.not_found_exchange(vhost, wanted.source)
-    if wanted.queue is not None and found.queue_id is None:
-        raise errors.not_found_queue(vhost, wanted.queue)
-    if wanted.exchange is not None and found.exchange_id is None:
-        raise errors.not_found_exchange(vhost, wanted.exchange)
-    _require_access(vhost, wanted, found)
-    checks.check_binding_arguments(found.type, wanted.arguments)
+    if row.source_id is None:
+        raise errors.not_found_exchange(vhost, request.source)
+    if request.queue is not None and row.queue_id is None:
+        raise errors.not_found_queue(vhost, request.queue)
+    if request.exchange is not None and row.exchange_id is None:
+        raise errors.not_found_exchange(vhost, request.exchange)
+    _require_access(vhost, request, row)
+    checks.check_binding_arguments(row.type, request.arguments)
 
 
-def _require_access(vhost: str, wanted: _Wanted, found: Any) -> None:
-    if wanted.queue is not None and found.owner_id not in (None, wanted.owner_id):
-        raise errors.locked_queue(vhost, wanted.queue)
+def _require_access(vhost: str, request: _BindingRequest, row: Any) -> None:
+    if request.queue is not None and row.owner_id not in (None, request.owner_id):
+        raise errors.locked_queue(vhost, request.queue)

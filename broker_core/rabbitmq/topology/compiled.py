@@ -72,20 +72,20 @@ _outdated = BoundedCache(1_000)  # cached topologies of an old version
 def cached(vhost: str) -> Steps[Topology]:
     """The cached Topology of a virtual host. Raises AmqpError (530) if the host does not exist."""
     key = _key(vhost)
-    found = _compiled.get(key)
-    return found if found is not None and key not in _outdated else (yield from current(vhost))
+    topology = _compiled.get(key)
+    return topology if topology is not None and key not in _outdated else (yield from current(vhost))
 
 
 def current(vhost: str) -> Steps[Topology]:
     """The current Topology of a virtual host. Raises AmqpError (530) if the host does not exist."""
     key = _key(vhost)
-    held, found = _compiled.get(key), None
-    if held is not None:
-        row = require_vhost(vhost, (yield call("topology_since", vhost=vhost, since=held.version)))
-        found = _updated(held, row)
-    found = found or _loaded(require_vhost(vhost, (yield call("topology", vhost=vhost))))
+    known, topology = _compiled.get(key), None
+    if known is not None:
+        row = require_vhost(vhost, (yield call("topology_since", vhost=vhost, since=known.version)))
+        topology = _updated(known, row)
+    topology = topology or _loaded(require_vhost(vhost, (yield call("topology", vhost=vhost))))
     _outdated.pop(key, None)
-    return _compiled.keep(key, found)
+    return _compiled.keep(key, topology)
 
 
 def mark_outdated(vhost: str) -> None:
@@ -108,27 +108,27 @@ def _loaded(row: Any) -> Topology:
     return Topology(row.id, row.name, row.version, router, queues, bindings)
 
 
-def _updated(held: Topology, row: Any) -> Topology | None:
+def _updated(known: Topology, row: Any) -> Topology | None:
     """The Topology with later changes applied; None if the recorded changes are incomplete."""
-    steps = [held.version, *row.versions]
-    if row.id != held.namespace_id or [*row.previous, row.version] != steps:
+    steps = [known.version, *row.versions]
+    if row.id != known.namespace_id or [*row.previous, row.version] != steps:
         return None
     if not row.versions:
-        return held
+        return known
     queues, exchanges, bindings = _content(row)
-    lost = [held.bindings[id] for id in row.changed_bindings if id in held.bindings]
-    all_queues = _replaced(held.queues, row.changed_queues, queues)
+    lost = [known.bindings[id] for id in row.changed_bindings if id in known.bindings]
+    all_queues = _replaced(known.queues, row.changed_queues, queues)
     named = dict.fromkeys(row.changed_exchanges) | exchanges
-    router = held.router.changed(named, lost, bindings.values(), all_queues.keys())
-    return Topology(row.id, row.name, row.version, router, all_queues, _replaced(held.bindings, row.changed_bindings, bindings))
+    router = known.router.changed(named, lost, bindings.values(), all_queues.keys())
+    return Topology(row.id, row.name, row.version, router, all_queues, _replaced(known.bindings, row.changed_bindings, bindings))
 
 
-def _replaced(held: Mapping[K, V], changed: Iterable[K], there: dict[K, V]) -> dict[K, V]:
+def _replaced(known: Mapping[K, V], changed: Iterable[K], present: dict[K, V]) -> dict[K, V]:
     """Replace the changed keys by their current values."""
-    kept = dict(held)
+    unchanged = dict(known)
     for key in changed:
-        kept.pop(key, None)
-    return kept | there
+        unchanged.pop(key, None)
+    return unchanged | present
 
 
 def _content(row: Any) -> tuple[dict[str, QueueInfo], dict[str, ExchangeDef], dict[int, BindingDef]]:

@@ -56,7 +56,7 @@ def of_exchange(name: str, arguments: Mapping[str, Any], policies: Sequence[Poli
     return rules.effective_exchange(arguments, *rules.select(policies, name, ObjectType.EXCHANGE))
 
 
-def queue_columns(options: Mapping[str, Any], found: EffectiveArguments) -> dict[str, Any]:
+def queue_columns(options: Mapping[str, Any], effective: EffectiveArguments) -> dict[str, Any]:
     """The columns of a queue's row that depend on its effective settings; the shared columns are used by reads and expiry.
 
     A retroactive message TTL is stored in the queue's own column (RMQ-902): otherwise a message keeps the expiry it was stored
@@ -64,16 +64,16 @@ def queue_columns(options: Mapping[str, Any], found: EffectiveArguments) -> dict
     """
     return {
         "options": options,
-        "effective": found.values,
-        "default_message_time_to_live": _duration(found.values.get("message_ttl")) if options["retroactive_ttl"] else None,
-        "auto_delete_on_idle": _duration(found.values.get("expires")),
+        "effective": effective.values,
+        "default_message_time_to_live": _duration(effective.values.get("message_ttl")) if options["retroactive_ttl"] else None,
+        "auto_delete_on_idle": _duration(effective.values.get("expires")),
         "expiry_mode": str(ExpiryMode.EAGER if options["exact_expiry"] else ExpiryMode.AT_HEAD),
     }
 
 
 def _policies_in(vhost: str, actor: Actor | None) -> Steps[list[Policy]]:
-    found = yield from get_vhost.steps(vhost, actor=actor)
-    return (yield from policies_of(found.id))
+    host = yield from get_vhost.steps(vhost, actor=actor)
+    return (yield from policies_of(host.id))
 
 
 def _duration(milliseconds: int | None) -> timedelta | None:

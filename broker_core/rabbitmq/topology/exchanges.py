@@ -42,14 +42,14 @@ def declare_exchange(
         checks.check_not_default_exchange(name)
         yield from _present(vhost, name)
         return False
-    wanted = ExchangeDef(name, str(type), durable, auto_delete, internal, dict(arguments or {}))
-    found = yield from _find(vhost, name)
-    checks.check_exchange(found.vhost, name, wanted.type, wanted.arguments, exists=found.id is not None)
-    if found.id is None:
-        if (yield from changing(vhost, actor, lambda held: _create(held, wanted))):
+    requested = ExchangeDef(name, str(type), durable, auto_delete, internal, dict(arguments or {}))
+    row = yield from _find(vhost, name)
+    checks.check_exchange(row.vhost, name, requested.type, requested.arguments, exists=row.id is not None)
+    if row.id is None:
+        if (yield from changing(vhost, actor, lambda host: _create(host, requested))):
             return True
-        found = yield from _present(vhost, name)  # created concurrently
-    checks.check_equivalent_exchange(found.vhost, as_definition(found), wanted)
+        row = yield from _present(vhost, name)  # created concurrently
+    checks.check_equivalent_exchange(row.vhost, as_definition(row), requested)
     return False
 
 
@@ -61,15 +61,15 @@ def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Ac
     """
     checks.check_exchange_deletion(vhost, name)
 
-    def change(held: HeldVhost) -> Steps:
-        found = yield from _find(held.name, name)
-        if found.id is None:
+    def change(host: HeldVhost) -> Steps:
+        exchange = yield from _find(host.name, name)
+        if exchange.id is None:
             return
-        if if_unused and found.in_use:
-            raise errors.exchange_in_use(held.name, name)
-        lost = yield call("delete_exchange", id=found.id)
-        exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost} - {found.id})
-        yield from topology_changed(held.id, exchanges=[found.name, *exchanges], bindings=[*(row.id for row in lost), *more])
+        if if_unused and exchange.in_use:
+            raise errors.exchange_in_use(host.name, name)
+        lost = yield call("delete_exchange", id=exchange.id)
+        exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost} - {exchange.id})
+        yield from topology_changed(host.id, exchanges=[exchange.name, *exchanges], bindings=[*(row.id for row in lost), *more])
 
     yield from changing(vhost, actor, change)
 
@@ -87,20 +87,20 @@ def as_definition(row: Any) -> ExchangeDef:
     )
 
 
-def _create(held: HeldVhost, wanted: ExchangeDef) -> Steps[bool]:
-    policies = yield from effective.policies_of(held.id)
-    found = effective.of_exchange(wanted.name, wanted.arguments, policies)
-    rows = yield insert_exchanges(held.id, [wanted], [json.dumps(found.values)])
+def _create(host: HeldVhost, exchange: ExchangeDef) -> Steps[bool]:
+    policies = yield from effective.policies_of(host.id)
+    effective_arguments = effective.of_exchange(exchange.name, exchange.arguments, policies)
+    rows = yield insert_exchanges(host.id, [exchange], [json.dumps(effective_arguments.values)])
     if rows:
-        yield from topology_changed(held.id, exchanges=[wanted.name])
+        yield from topology_changed(host.id, exchanges=[exchange.name])
     return bool(rows)
 
 
 def _present(vhost: str, name: str) -> Steps:
-    found = yield from _find(vhost, name)
-    if found.id is None:
+    row = yield from _find(vhost, name)
+    if row.id is None:
         raise errors.not_found_exchange(vhost, name)
-    return found
+    return row
 
 
 def _find(vhost: str, name: str) -> Steps:

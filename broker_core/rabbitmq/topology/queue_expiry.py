@@ -44,11 +44,11 @@ def _delete_unused(entity_id: int, address: EntityAddress) -> Steps[bool]:
     """Delete a queue with its messages, which are not dead-lettered, and its bindings (RMQ-040, RMQ-051)."""
 
     def steps() -> Steps:
-        held = yield from hold_vhost(address.namespace)
+        host = yield from hold_vhost(address.namespace)
         yield call("lock_rabbitmq_queue", entity_id=entity_id)
         if not (yield call("lock_unused_queue", entity_id=entity_id)):
             return False
-        yield from remove_queues(held.id, [entity_id])
+        yield from remove_queues(host.id, [entity_id])
         forget(address)
         return True
 

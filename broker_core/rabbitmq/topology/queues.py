@@ -63,14 +63,16 @@ def declare_queue(
     if type is not None:
         require_kind("type", type, str)
     if passive:
-        found = yield from _find_row(vhost, name)
-        if found.id is None or not (yield from _use_by_declaring(found)):
-            raise errors.not_found_queue(found.vhost, name)
-        return _answer(found, owner_id)
+        row = yield from _find_row(vhost, name)
+        if row.id is None or not (yield from _use_by_declaring(row)):
+            raise errors.not_found_queue(row.vhost, name)
+        return _answer(row, owner_id)
     if exclusive and owner_id is None:
         raise NotAllowed("An exclusive queue belongs to a connection; declare it on a channel.")
-    given = _Declaration(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
-    return (yield from _declare(vhost, given, owner_id, actor))
+    declaration = _Declaration(
+        name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level
+    )
+    return (yield from _declare(vhost, declaration, owner_id, actor))
 
 
 @use_case
@@ -89,23 +91,23 @@ def delete_queue(
     support these conditions (RMQ-385).
     """
 
-    def change(held: HeldVhost) -> Steps:
-        found = yield from _find_row(held.name, address.path)
-        if found.id is None:
+    def change(host: HeldVhost) -> Steps:
+        row = yield from _find_row(host.name, address.path)
+        if row.id is None:
             return 0
-        require_access(held.name, found, owner_id)
+        require_access(host.name, row, owner_id)
         if owner_id is not None:
-            checks.check_queue_deletion(held.name, found.name, found.options["type"], if_unused=if_unused, if_empty=if_empty)
-        yield from require_unprotected([found.id])
-        yield call("lock_rabbitmq_queue", entity_id=found.id)  # blocks publishers and new consumers
-        found = yield from _find_row(held.name, address.path)
-        if if_unused and found.consumers:
-            raise errors.queue_in_use(held.name, found.name)
-        if if_empty and found.ready > 0:
-            raise errors.queue_not_empty(held.name, found.name)
-        yield from remove_queues(held.id, [found.id], actor)
+            checks.check_queue_deletion(host.name, row.name, row.options["type"], if_unused=if_unused, if_empty=if_empty)
+        yield from require_unprotected([row.id])
+        yield call("lock_rabbitmq_queue", entity_id=row.id)  # blocks publishers and new consumers
+        row = yield from _find_row(host.name, address.path)
+        if if_unused and row.consumers:
+            raise errors.queue_in_use(host.name, row.name)
+        if if_empty and row.ready > 0:
+            raise errors.queue_not_empty(host.name, row.name)
+        yield from remove_queues(host.id, [row.id], actor)
         forget(address)
-        return found.ready
+        return row.ready
 
     return (yield from changing(address.namespace, actor, change))
 
@@ -119,28 +121,28 @@ def set_status(address: EntityAddress, status: EntityStatus, *, actor: Actor | N
     require_kind("status", status, EntityStatus)
 
     def steps() -> Steps[None]:
-        held = yield from hold_vhost(address.namespace)
-        found = yield from find_queue(held.name, address.path)
-        yield call("set_status", entity_id=found.id, status=str(status))
-        yield from record_revisions([found.id], actor)
-        yield from topology_changed(held.id, queues=[found.id])
-        yield from wake([found.id])
+        host = yield from hold_vhost(address.namespace)
+        row = yield from find_queue(host.name, address.path)
+        yield call("set_status", entity_id=row.id, status=str(status))
+        yield from record_revisions([row.id], actor)
+        yield from topology_changed(host.id, queues=[row.id])
+        yield from wake([row.id])
 
     yield Atomically(steps())
 
 
 def find_queue(vhost: str, name: str) -> Steps:
     """The row of a queue with its counts. Raises AmqpError (404; 530 for the virtual host)."""
-    found = yield from _find_row(vhost, name)
-    if found.id is None:
+    row = yield from _find_row(vhost, name)
+    if row.id is None:
         raise errors.not_found_queue(vhost, name)
-    return found
+    return row
 
 
-def require_access(vhost: str, found: Any, owner_id: int | None) -> None:
+def require_access(vhost: str, row: Any, owner_id: int | None) -> None:
     """Check that an exclusive queue belongs to this connection (RMQ-330)."""
-    if found.owner_id is not None and found.owner_id != owner_id:
-        raise errors.locked_queue(vhost, found.name)
+    if row.owner_id is not None and row.owner_id != owner_id:
+        raise errors.locked_queue(vhost, row.name)
 
 
 class _Declaration(NamedTuple):
@@ -155,40 +157,42 @@ class _Declaration(NamedTuple):
     history_level: HistoryLevel
 
 
-def _declare(vhost: str, given: _Declaration, connection_id: int | None, actor: Actor) -> Steps[DeclaredQueue]:
+def _declare(vhost: str, declaration: _Declaration, connection_id: int | None, actor: Actor) -> Steps[DeclaredQueue]:
     """connection_id: the declaring connection."""
-    names.check_new_queue_name(given.name)  # also for an existing queue (RMQ-324), unless the declaration is passive
+    names.check_new_queue_name(declaration.name)  # also for an existing queue (RMQ-324), unless the declaration is passive
     while True:
-        found = (yield from _find_row(vhost, given.name)) if given.name else None
-        if found is not None and found.id is not None and (yield from _use_by_declaring(found)):
-            checks.check_equivalent_queue(found.vhost, _stored(found), _redeclared(given))
-            return _answer(found, connection_id)
-        wanted = _new(vhost, given)
+        row = (yield from _find_row(vhost, declaration.name)) if declaration.name else None
+        if row is not None and row.id is not None and (yield from _use_by_declaring(row)):
+            checks.check_equivalent_queue(row.vhost, _stored(row), _redeclared(declaration))
+            return _answer(row, connection_id)
+        queue = _new(vhost, declaration)
         created = yield from changing(
-            vhost, actor, partial(_create, queue=wanted, history_level=given.history_level, actor=actor)
+            vhost, actor, partial(_create, queue=queue, history_level=declaration.history_level, actor=actor)
         )
         if created is not None:  # otherwise created concurrently
             return DeclaredQueue(created, 0, 0, True)
 
 
-def _new(vhost: str, given: _Declaration) -> QueueDef:
+def _new(vhost: str, declaration: _Declaration) -> QueueDef:
     """The validated definition of a new queue."""
-    name = given.name or names.generated(names.QUEUE_PREFIX, os.urandom(16))
+    name = declaration.name or names.generated(names.QUEUE_PREFIX, os.urandom(16))
     type = checks.check_queue(
         vhost,
         name,
-        type=given.type,
-        durable=given.durable,
-        exclusive=given.owner_id is not None,
-        auto_delete=given.auto_delete,
-        arguments=given.arguments,
+        type=declaration.type,
+        durable=declaration.durable,
+        exclusive=declaration.owner_id is not None,
+        auto_delete=declaration.auto_delete,
+        arguments=declaration.arguments,
     )
-    return QueueDef(name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
+    return QueueDef(name, type, declaration.durable, declaration.auto_delete, declaration.owner_id, declaration.arguments)
 
 
-def _redeclared(given: _Declaration) -> QueueDef:
-    type = checks.queue_type(given.type, given.arguments)
-    return QueueDef(given.name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
+def _redeclared(declaration: _Declaration) -> QueueDef:
+    type = checks.queue_type(declaration.type, declaration.arguments)
+    return QueueDef(
+        declaration.name, type, declaration.durable, declaration.auto_delete, declaration.owner_id, declaration.arguments
+    )
 
 
 def _stored(row: Any) -> QueueDef:
@@ -197,7 +201,7 @@ def _stored(row: Any) -> QueueDef:
     return QueueDef(row.name, options["type"], options["durable"], options["auto_delete"], row.owner_id, arguments)
 
 
-def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel, actor: Actor) -> Steps[EntityAddress | None]:
+def _create(host: HeldVhost, queue: QueueDef, history_level: HistoryLevel, actor: Actor) -> Steps[EntityAddress | None]:
     """The address of the new queue; None if the name already exists."""
     if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
         raise errors.connection_forced("the connection is closed and owns nothing")
@@ -211,14 +215,14 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel, actor
         "retroactive_ttl": True,
         "exact_expiry": False,
     }
-    found = effective.of_queue(queue.name, options, (yield from effective.policies_of(held.id)))
-    columns = effective.queue_columns(options, found)
+    effective_arguments = effective.of_queue(queue.name, options, (yield from effective.policies_of(host.id)))
+    columns = effective.queue_columns(options, effective_arguments)
     as_text = {name: json.dumps(columns[name]) for name in ("options", "effective")}
     settings = entity_columns(Family.RABBITMQ, {"history_level": history_level}) | columns | as_text
     rows = yield call(
         "create_entity",
         **settings | {"owner_id": queue.owner_id},
-        namespace_id=held.id,
+        namespace_id=host.id,
         path=queue.name,
         kind=str(EntityKind.QUEUE),
         topic_id=None,
@@ -226,20 +230,20 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel, actor
     if not rows:
         return None
     yield from record_revisions([rows[0].id], actor)
-    yield from topology_changed(held.id, queues=[rows[0].id])
-    return EntityAddress(held.name, queue.name)
+    yield from topology_changed(host.id, queues=[rows[0].id])
+    return EntityAddress(host.name, queue.name)
 
 
-def _use_by_declaring(found: Any) -> Steps[bool]:
+def _use_by_declaring(row: Any) -> Steps[bool]:
     """Record a declaration, even a passive one, as use of a queue (RMQ-041). Returns False if the queue has expired."""
-    if "expires" not in found.effective:
+    if "expires" not in row.effective:
         return True
-    return (yield from queue_expiry.use(EntityAddress(found.vhost, found.name))) is not None
+    return (yield from queue_expiry.use(EntityAddress(row.vhost, row.name))) is not None
 
 
-def _answer(found: Any, connection_id: int | None) -> DeclaredQueue:
-    require_access(found.vhost, found, connection_id)
-    return DeclaredQueue(EntityAddress(found.vhost, found.name), found.ready, found.consumers, False)
+def _answer(row: Any, connection_id: int | None) -> DeclaredQueue:
+    require_access(row.vhost, row, connection_id)
+    return DeclaredQueue(EntityAddress(row.vhost, row.name), row.ready, row.consumers, False)
 
 
 def _find_row(vhost: str, name: str) -> Steps:

@@ -67,8 +67,8 @@ def get_vhost(name: str, *, actor: Actor | None = None) -> Steps:
 @use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def list_vhosts(*, actor: Actor | None = None) -> Steps:
     """All virtual hosts, as Namespaces, by name."""
-    found = yield from namespaces.list_namespaces.steps(actor=actor)
-    return [namespace for namespace in found if namespace.family is Family.RABBITMQ]
+    all_namespaces = yield from namespaces.list_namespaces.steps(actor=actor)
+    return [namespace for namespace in all_namespaces if namespace.family is Family.RABBITMQ]
 
 
 def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:
@@ -76,8 +76,8 @@ def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Step
     (actor or Actor.local()).require(Right.MANAGE, vhost)
 
     def steps() -> Steps:
-        held = yield from hold_vhost(vhost)
-        return (yield from change(held))
+        host = yield from hold_vhost(vhost)
+        return (yield from change(host))
 
     return (yield Atomically(steps()))
 

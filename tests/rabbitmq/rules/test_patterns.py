@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
-from broker_core.rabbitmq.rules.patterns import check, found
+from broker_core.rabbitmq.rules.patterns import check, matches
 
 ATOM = st.sampled_from(
     ["a", "b", ".", "[ab]", "[^a]", r"\.", r"\w", r"\W", r"\d", "-", r"\b", r"\B", "^", "$", "[a-c1]", r"[^\d.]", "B", ""]
@@ -45,7 +45,7 @@ def test_a_pattern_matches_like_re(pattern, name):
         wanted = bool(re.search(pattern, name, re.ASCII))
     except re.error:
         assume(False)
-    assert found(pattern, name) == wanted
+    assert matches(pattern, name) == wanted
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_pattern_matches_like_re(pattern, name):
 )
 def test_a_pattern_may_match_anywhere(pattern, name, there):
     check(pattern)
-    assert found(pattern, name) is there
+    assert matches(pattern, name) is there
 
 
 RUNAWAYS = [
@@ -87,7 +87,7 @@ RUNAWAYS = [
 def test_matching_a_pattern_is_bounded_in_time(pattern):
     """Without a limit many would take longer than anybody waits. Time is the processor's: this machine may be busy."""
     before = process_time()
-    assert not found(pattern, "a" * 254 + "!")
+    assert not matches(pattern, "a" * 254 + "!")
     with suppress(InvalidPolicy):
         check(pattern)
     assert process_time() - before < 1
@@ -138,4 +138,4 @@ def test_an_invalid_or_catastrophic_pattern_is_refused(pattern, reason):
         check(pattern)
     assert refused.value.reason == f"pattern should be regular expression but is invalid: {reason}"
     assert refused.value.field == "pattern"
-    assert not found(pattern, "a" * 10)
+    assert not matches(pattern, "a" * 10)
