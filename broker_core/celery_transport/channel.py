@@ -118,8 +118,8 @@ class Channel(virtual.Channel):
     def get_table(self, exchange: str) -> list[tuple[str, str | None, str]]:
         """The bindings of an exchange, made by any process, in the form of kombu's exchange types."""
         kind = self.typeof(exchange)
-        found = self._transport.call(bindings.bound, self._transport.namespace, exchange)
-        return [kind.prepare_bind(queues.name_of(path), exchange, routing_key, None) for path, routing_key in found]
+        bound = self._transport.call(bindings.bound, self._transport.namespace, exchange)
+        return [kind.prepare_bind(queues.name_of(path), exchange, routing_key, None) for path, routing_key in bound]
 
     # Publishing
 
@@ -219,21 +219,21 @@ class Channel(virtual.Channel):
         watched = [queue for queue in chosen if self._watch(queue)]
         if not watched:
             raise Empty()
-        found: list[LockedMessage] = []
+        messages: list[LockedMessage] = []
         try:
             if len(watched) == 1:
-                found = self._complete_and_receive(self._address(watched[0]), max_count)
+                messages = self._complete_and_receive(self._address(watched[0]), max_count)
             else:
-                found = self._call(service_bus.receive_from, [self._address(queue) for queue in watched], max_count)
+                messages = self._call(service_bus.receive_from, [self._address(queue) for queue in watched], max_count)
         except EntityNotFound:
             self._declare_again(watched[0])
             return []
         except (EntityDisabled, NotAllowed) as refusal:  # the regular check of watched entities has them asked again
             self._warn(refusal)
-        if len(found) < max_count:
+        if len(messages) < max_count:
             for queue in watched:
                 self._watches.found_empty(queue)
-        return found
+        return messages
 
     def _watch(self, queue: str) -> bool:
         """Watch a queue, and create it again if it was deleted. False: its namespace is of another family."""
@@ -258,9 +258,9 @@ class Channel(virtual.Channel):
     def _complete_and_receive(self, address: EntityAddress, max_count: int) -> list[LockedMessage]:
         """Receive from a queue, and complete what was acknowledged of it."""
         with HOLDINGS.completions(self._transport.database, address, self._transport.actor) as tokens:
-            found = self._call(service_bus.receive, address, max_count, completing=tokens)
-        report_lost(How.COMPLETE, address, found.completed.lost)
-        return found
+            messages = self._call(service_bus.receive, address, max_count, completing=tokens)
+        report_lost(How.COMPLETE, address, messages.completed.lost)
+        return messages
 
     def _declare_again(self, queue: str) -> None:
         """Create a consumed queue that was deleted again, with its bindings."""
@@ -297,13 +297,13 @@ class Channel(virtual.Channel):
 
     def _release_undelivered(self, queue: str | None = None) -> None:
         """Release the messages of one queue, or of all, that were received but not delivered to a consumer."""
-        kept: deque[tuple[dict[str, Any], str]] = deque()
+        remaining: deque[tuple[dict[str, Any], str]] = deque()
         for payload, origin in self._received:
             if queue is None or queue == origin:
                 HOLDINGS.settle(payload["properties"]["delivery_tag"], How.RELEASE)
             else:
-                kept.append((payload, origin))
-        self._received = kept
+                remaining.append((payload, origin))
+        self._received = remaining
 
     def close(self) -> None:
         if not self.closed:

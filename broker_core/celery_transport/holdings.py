@@ -134,13 +134,17 @@ class Holdings:
         taken: list[tuple[How, Holding]] = []
         with self._changed:
             pending, self._pending = self._pending, deque()
-            for how, held in pending:
-                is_taken = how is How.COMPLETE and (held.database, held.address, held.actor) == (database, address, actor)
-                (taken if is_taken else self._pending).append((how, held))
+            for how, holding in pending:
+                is_taken = how is How.COMPLETE and (holding.database, holding.address, holding.actor) == (
+                    database,
+                    address,
+                    actor,
+                )
+                (taken if is_taken else self._pending).append((how, holding))
             self._settling += 1
         failed = taken
         try:
-            yield [held.token for _, held in taken]
+            yield [holding.token for _, holding in taken]
             failed = []
         finally:
             self._end_group(failed)

@@ -33,12 +33,12 @@ SHORTEST_IDLE = STRICT.auto_delete_on_idle.minimum
 
 def path_of(queue: str) -> str:
     """The path of a Celery queue's entity."""
-    return _ESCAPED.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), queue)
+    return _ESCAPED.sub(lambda match: "".join(f"~{byte:02x}" for byte in match[0].encode()), queue)
 
 
 def name_of(path: str) -> str:
     """The name of the Celery queue with this path."""
-    return _ESCAPES.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode(errors="replace"), path)
+    return _ESCAPES.sub(lambda match: bytes.fromhex(match[0].replace("~", "")).decode(errors="replace"), path)
 
 
 def is_node_mailbox(queue: str) -> bool:
