@@ -35,8 +35,8 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
 
 def line(kind: str, content: Mapping[str, Any]) -> str:
     """One line of the file. Keys are sorted, so that equal content gives equal text."""
-    kept = {name: value for name, value in content.items() if value is not None}
-    return json.dumps({kind: kept}, sort_keys=True, ensure_ascii=False, separators=(",", ":")) + "\n"
+    values = {name: value for name, value in content.items() if value is not None}
+    return json.dumps({kind: values}, sort_keys=True, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def instant(value: datetime | None) -> str | None:
@@ -87,7 +87,7 @@ def read_message(content: Fields, part: Any) -> dict[str, Any]:
 
     part: the reader of the message's family (part.Reader).
     """
-    found = {
+    columns = {
         "subqueue": int(content.member("list", SubQueue)),
         "state": int(content.member("state", MessageState)),
         "sequence_number": content.whole("sequence_number", least=0),
@@ -117,15 +117,15 @@ def read_message(content: Fields, part: Any) -> dict[str, Any]:
         **part.message(content),
     }
     content.done()
-    part.check_encoded(found, content)
-    if found["state"] == MessageState.SCHEDULED and found["scheduled_enqueue_at"] is None:
+    part.check_encoded(columns, content)
+    if columns["state"] == MessageState.SCHEDULED and columns["scheduled_enqueue_at"] is None:
         content.refuse("scheduled_enqueue_at", "is required for a scheduled message")
-    if found["subqueue"] == SubQueue.DEAD_LETTER and found["dead_lettered_at"] is None:
+    if columns["subqueue"] == SubQueue.DEAD_LETTER and columns["dead_lettered_at"] is None:
         content.refuse("dead_lettered_at", "is required for a dead letter")
-    expires_at, enqueued_at = found["expires_at"], found["enqueued_at"]
+    expires_at, enqueued_at = columns["expires_at"], columns["enqueued_at"]
     if expires_at is not None and (expires_at < enqueued_at or (expires_at == enqueued_at and not part.may_expire_at_once)):
         content.refuse("expires_at", "must come after enqueued_at")
-    return found
+    return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,12 @@ def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:
         if len(text) > LONGEST_LINE:
             raise InvalidArgument(where, f"is longer than {LONGEST_LINE:,} bytes")
         try:
-            found = json.loads(text)
+            value = json.loads(text)
         except (ValueError, RecursionError) as exc:
             raise InvalidArgument(where, f"is not valid JSON: {exc}") from exc
-        if not isinstance(found, dict) or len(found) != 1 or not isinstance(next(iter(found.values())), dict):
+        if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), dict):
             raise InvalidArgument(where, 'must be an object with one member, such as {"message": {...}}')
-        [(kind, content)] = found.items()
+        [(kind, content)] = value.items()
         yield Line(number, kind, Fields(f"{where}: {kind}", content))
 
 
@@ -256,13 +256,13 @@ class Fields:
 
     def member(self, name: str, enum: Any, default: Any = None, *, optional: bool = False) -> Any:
         names = {member.name.lower(): member for member in enum}
-        found = self._take(
+        chosen = self._take(
             name,
             lambda value: isinstance(value, str) and value in names,
             f"must be one of {', '.join(names)}",
             optional or default is not None,
         )
-        return default if found is None else names[found]
+        return default if chosen is None else names[chosen]
 
     def json_text(self, name: str, check: Callable[[Any], bool] = lambda value: True) -> str | None:
         """An object as JSON text."""
@@ -270,8 +270,8 @@ class Fields:
         def holds(value):
             return isinstance(value, dict) and check(value) and _storable(value)
 
-        found = self._take(name, holds, "must be an object as written by an export", True)
-        return None if found is None else json.dumps(found)
+        json_value = self._take(name, holds, "must be an object as written by an export", True)
+        return None if json_value is None else json.dumps(json_value)
 
     def _take(self, name: str, check: Callable[[Any], bool], problem: str, optional: bool) -> Any:
         value = self._left.pop(name, None)
@@ -288,12 +288,12 @@ def parse_duration(text: Any, name: str) -> timedelta | None:
     """The exact inverse of format_iso for durations that are not negative."""
     if text is None:
         return None
-    found = _DURATION.fullmatch(text) if isinstance(text, str) and len(text) > 2 else None
-    if not found:
+    match = _DURATION.fullmatch(text) if isinstance(text, str) and len(text) > 2 else None
+    if not match:
         raise InvalidArgument(name, f"{_shown(text)} must be a duration such as PT1M30S or P14D")
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:4])
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
     try:
-        return timedelta(days, seconds, int((found[5] or "").ljust(6, "0")), 0, minutes, hours)
+        return timedelta(days, seconds, int((match[5] or "").ljust(6, "0")), 0, minutes, hours)
     except OverflowError as exc:
         raise InvalidArgument(name, f"{_shown(text)} is too long") from exc
 

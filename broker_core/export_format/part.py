@@ -19,7 +19,7 @@ OWN_SETTINGS = ("history_level", "hidden")  # Vitrine's settings, common to all 
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ImportedEntity:
     """An entity as read from its line. columns: the parameters of `create_entity` except namespace, path, kind and topic."""
 
     kind: EntityKind
@@ -49,11 +49,11 @@ class Reader:
         """Read a line of the family's own."""
         raise NotImplementedError
 
-    def entity(self, address: EntityAddress, content: Fields) -> Given:
+    def entity(self, address: EntityAddress, content: Fields) -> ImportedEntity:
         """Read the kind, settings and options of an entity from its line."""
         raise NotImplementedError
 
-    def entity_stored(self, address: EntityAddress, given: Given, entity_id: int) -> None:
+    def entity_stored(self, address: EntityAddress, entity: ImportedEntity, entity_id: int) -> None:
         """Called when the entity is stored and has its id."""
 
     def message(self, content: Fields) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Reader:
         if row["encoded"] is not None:
             content.refuse("encoded", "must be missing: this family has no encoded messages")
 
-    def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
+    def check_message(self, row: Mapping[str, Any], entity: ImportedEntity, content: Fields) -> None:
         """Refuse a message in a list or state from which it could never be received."""
 
     def entity_end(self, entity_id: int) -> Steps:
@@ -147,9 +147,9 @@ def read_own_settings(content: Fields) -> dict[str, Any]:
     """The inverse of own_settings."""
     settings = content.inner("settings")
     level = settings.whole("history_level", least=min(HistoryLevel), most=max(HistoryLevel))
-    found = {"history_level": HistoryLevel(level), "hidden": settings.flag("hidden")}
+    columns = {"history_level": HistoryLevel(level), "hidden": settings.flag("hidden")}
     settings.done()
-    return found
+    return columns
 
 
 def require_shown(item: Item) -> None:
@@ -162,11 +162,11 @@ def own_settings(row: Any) -> dict[str, Any]:
     return {name: getattr(row, name) for name in OWN_SETTINGS}
 
 
-def queue_of(family: Family, options: Mapping[str, Any], effective: Mapping[str, Any], content: Fields) -> Given:
+def queue_of(family: Family, options: Mapping[str, Any], effective: Mapping[str, Any], content: Fields) -> ImportedEntity:
     """Read a queue of a family that stores its settings in `options`; `content` has Vitrine's own settings."""
     content.member("kind", [EntityKind.QUEUE])
     columns = entity_columns(family, read_own_settings(content))
-    return Given(EntityKind.QUEUE, columns | {"options": json.dumps(options), "effective": json.dumps(effective)})
+    return ImportedEntity(EntityKind.QUEUE, columns | {"options": json.dumps(options), "effective": json.dumps(effective)})
 
 
 def only_main_and_active(row: Mapping[str, Any], content: Fields) -> None:

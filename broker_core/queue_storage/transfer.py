@@ -11,7 +11,7 @@ from typing import Any
 from broker_core.common.types import EntityAddress, EntityKind, Family, HoldKind
 from broker_core.export_format import part
 from broker_core.export_format.lines import Fields, instant
-from broker_core.export_format.part import Given, Item
+from broker_core.export_format.part import ImportedEntity, Item
 from broker_core.queue_storage import preview, queues
 from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.queue_storage.rules.options import QueueOptions, as_json, check_options, effective_json
@@ -62,7 +62,7 @@ def _options(name: str, content: Fields) -> QueueOptions:
 class Reader(part.Reader):
     """Checks options as the use cases do."""
 
-    def entity(self, address: EntityAddress, content: Fields) -> Given:
+    def entity(self, address: EntityAddress, content: Fields) -> ImportedEntity:
         options = _options(address.path, content)
         return part.queue_of(Family.QUEUE_STORAGE, as_json(options), effective_json(address.path, options), content)
 
@@ -77,7 +77,7 @@ class Reader(part.Reader):
             "renewals": content.whole("renewals", optional=True, least=0, most=2**31 - 1),
         }
 
-    def check_message(self, row: Mapping[str, Any], entity: Given, content: Fields) -> None:
+    def check_message(self, row: Mapping[str, Any], entity: ImportedEntity, content: Fields) -> None:
         part.only_main_and_active(row, content)
 
     def entity_end(self, entity_id: int) -> Steps:

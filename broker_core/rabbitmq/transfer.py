@@ -18,7 +18,7 @@ from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, EntityKind, Family
 from broker_core.export_format import part
 from broker_core.export_format.lines import Fields, instant, line
-from broker_core.export_format.part import Given, Item
+from broker_core.export_format.part import ImportedEntity, Item
 from broker_core.rabbitmq import policy_preview
 from broker_core.rabbitmq.messages.placing import BLIND_KEYS
 from broker_core.rabbitmq.policies import apply_policies, set_policy, set_queue_option
@@ -120,7 +120,7 @@ class Reader(part.Reader):
         yield from readers[kind](content)
         content.done()
 
-    def entity(self, address: EntityAddress, content: Fields) -> Given:
+    def entity(self, address: EntityAddress, content: Fields) -> ImportedEntity:
         if not address.path or names.clean(address.path) != address.path:
             content.refuse("path", f"{address.path!r} is not a valid queue name")
         options = self._options(address.path, content.inner("options"))
@@ -139,7 +139,7 @@ class Reader(part.Reader):
         except InvalidArgument as exc:
             content.refuse("encoded", exc.problem)
 
-    def check_message(self, row: Mapping[str, Any], entity: Given, content: Fields) -> None:
+    def check_message(self, row: Mapping[str, Any], entity: ImportedEntity, content: Fields) -> None:
         part.only_main_and_active(row, content)
         if row["properties"] is None:
             content.refuse("properties", "is missing: every message has an exchange and a routing key")

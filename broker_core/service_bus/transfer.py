@@ -9,7 +9,7 @@ from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import BodyKind, EntityAddress, EntityKind, MessageState, SubQueue, Tier
 from broker_core.export_format import part
 from broker_core.export_format.lines import Fields, duration, parse_duration
-from broker_core.export_format.part import Given, Item
+from broker_core.export_format.part import ImportedEntity, Item
 from broker_core.runtime.previews import Effect
 from broker_core.service_bus.entities.kinds import as_parameters, from_row
 from broker_core.service_bus.rules.entity_settings import (
@@ -79,15 +79,15 @@ class Reader(part.Reader):
         self.limits = limits(tier)
         self.topics: dict[str, int] = {}
 
-    def entity(self, address: EntityAddress, content: Fields) -> Given:
+    def entity(self, address: EntityAddress, content: Fields) -> ImportedEntity:
         kind = content.member("kind", EntityKind)
         topic_id = self._topic_of(address, kind, content)
         given = content.mapping("settings")
         read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in given.items()}
         settings = new_settings(kind, {"default_message_time_to_live": None, "auto_delete_on_idle": None, **read}, self.limits)
-        return Given(kind, as_parameters(settings), topic_id, getattr(settings, "requires_session", False))
+        return ImportedEntity(kind, as_parameters(settings), topic_id, getattr(settings, "requires_session", False))
 
-    def entity_stored(self, address: EntityAddress, given: Given, entity_id: int) -> None:
+    def entity_stored(self, address: EntityAddress, given: ImportedEntity, entity_id: int) -> None:
         if given.kind is EntityKind.TOPIC:
             self.topics[address.path.lower()] = entity_id
 
@@ -101,7 +101,7 @@ class Reader(part.Reader):
         except InvalidArgument as exc:
             content.refuse("encoded", exc.problem)
 
-    def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
+    def check_message(self, row: Mapping[str, Any], given: ImportedEntity, content: Fields) -> None:
         if row["subqueue"] != SubQueue.MAIN:
             return
         if given.kind is EntityKind.TOPIC and row["state"] != MessageState.SCHEDULED:

@@ -98,19 +98,19 @@ def _namespace(
     for text in (yield from part.lines_before(namespace.id)):
         write(text)
     exported: dict[int, int] = {}
-    for found in (yield call("export_entity_ids", namespace_id=namespace.id)):
-        messages = yield from run(_entity(namespace.id, found.id, part, write, with_keys, with_messages))
+    for row in (yield call("export_entity_ids", namespace_id=namespace.id)):
+        messages = yield from run(_entity(namespace.id, row.id, part, write, with_keys, with_messages))
         if messages is not None:
-            exported[found.id] = messages
+            exported[row.id] = messages
     for text in (yield from part.lines_after(namespace.id, list(exported))):
         write(text)
     return exported
 
 
 def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
-    found = {namespace.name.lower() for namespace in namespaces}
+    existing = {namespace.name.lower() for namespace in namespaces}
     for name in names or ():
-        if name.lower() not in found:
+        if name.lower() not in existing:
             raise EntityNotFound(name, "namespace")
     for namespace in namespaces:
         if namespace.is_system:

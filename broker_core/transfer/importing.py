@@ -16,7 +16,7 @@ from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, Family, Right, Tier
 from broker_core.export_format.lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
-from broker_core.export_format.part import Given, Reader
+from broker_core.export_format.part import ImportedEntity, Reader
 from broker_core.namespaces.namespaces import MOST_MEGABYTES
 from broker_core.runtime.room import require_reserve
 from broker_core.service_bus.entities import shared_access
@@ -79,7 +79,7 @@ class _Entity:
     id: int
     path: str
     reader: Reader
-    given: Given
+    imported: ImportedEntity
     next_number: int
     counts: dict[str, int] = field(default_factory=lambda: {"message": 0, "session": 0, "seen": 0})
     last: tuple[int, int, int] = (-1, 0, 0)
@@ -127,8 +127,8 @@ class Import:
         raise InvalidArgument("file", "is incomplete: the line with the totals is missing. Nothing was stored")
 
     def _line(self, line: Line) -> Steps:
-        reader, held = self.reader, self.entity
-        if reader is not None and held is None and line.kind in reader.own_lines:
+        reader, entity = self.reader, self.entity
+        if reader is not None and entity is None and line.kind in reader.own_lines:
             yield from reader.line(line.kind, line.content)
         elif line.kind == "namespace":
             yield from self._namespace(line.content)
@@ -139,9 +139,9 @@ class Import:
                 raise InvalidArgument(f"line {line.number}", f"a {line.kind} is outside any namespace")
             yield from self._policy(line.content) if line.kind == "policy" else self._entity(reader, line.content)
         elif (inside := self._inside(line.kind)) is not None:
-            if held is None:
+            if entity is None:
                 raise InvalidArgument(f"line {line.number}", f"a {line.kind} is outside any entity")
-            yield from inside(held, line.content)
+            yield from inside(entity, line.content)
         else:
             raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is not a valid kind of export line")
 
@@ -229,20 +229,20 @@ class Import:
 
     def _entity(self, reader: Reader, content: Fields) -> Steps:
         address = EntityAddress(self.names[-1], content.text("path"))
-        given = reader.entity(address, content)
-        columns = {"kind": str(given.kind), "topic_id": given.topic_id, **given.columns}
+        imported = reader.entity(address, content)
+        columns = {"kind": str(imported.kind), "topic_id": imported.topic_id, **imported.columns}
         rows = yield call("create_entity", namespace_id=self.namespace_id, path=address.path, **columns)
         if not rows:
             content.refuse("path", f"'{address.path}' appears twice")
         next_number = content.whole("next_number", least=1, most=LAST_NUMBER)
-        self.entity = held = _Entity(rows[0].id, address.path, reader, given, next_number)
-        reader.entity_stored(address, given, held.id)
+        self.entity = entity = _Entity(rows[0].id, address.path, reader, imported, next_number)
+        reader.entity_stored(address, imported, entity.id)
         bindings = content.value("celery_bindings") or []
         if not isinstance(bindings, list) or not all(map(is_celery_binding, bindings)):
             content.refuse("celery_bindings", "must be pairs of an exchange and a routing key")
         yield call(
             "import_entity",
-            entity_id=held.id,
+            entity_id=entity.id,
             created_at=content.instant("created_at"),
             updated_at=content.instant("updated_at"),
             next_number=next_number,
@@ -254,16 +254,16 @@ class Import:
         )
         content.done()
 
-    def _rule(self, held: _Entity, content: Fields) -> Steps:
-        if held.given.kind is not EntityKind.SUBSCRIPTION:
-            content.refuse("name", f"'{held.path}' is not a subscription; only subscriptions have rules")
+    def _rule(self, entity: _Entity, content: Fields) -> Steps:
+        if entity.imported.kind is not EntityKind.SUBSCRIPTION:
+            content.refuse("name", f"'{entity.path}' is not a subscription; only subscriptions have rules")
         rule = {"name": content.text("name"), "filter": content.mapping("filter"), "action": content.value("action")}
         created_at = content.instant("created_at")
         content.done()
         rule_from_json(rule)
         action = None if rule["action"] is None else json.dumps(rule["action"])
         rows = yield call(
-            "import_rule", subscription_id=held.id, name=rule["name"], filter=json.dumps(rule["filter"]), action=action,
+            "import_rule", subscription_id=entity.id, name=rule["name"], filter=json.dumps(rule["filter"]), action=action,
             created_at=created_at,
         )  # fmt: skip
         if not rows:
@@ -271,67 +271,67 @@ class Import:
 
     # The content of an entity
 
-    def _session(self, held: _Entity, content: Fields) -> Steps:
+    def _session(self, entity: _Entity, content: Fields) -> Steps:
         row: dict[str, Any] = {
             "session_id": content.text("session_id"),
             "state": content.bytes_("state"),
             "state_updated_at": content.instant("state_updated_at", optional=True),
         }
         content.done()
-        _require_rising(held, "session_id", row, content)
-        yield from self._add(held, "session", row, len(row["state"]))
+        _require_rising(entity, "session_id", row, content)
+        yield from self._add(entity, "session", row, len(row["state"]))
 
-    def _seen(self, held: _Entity, content: Fields) -> Steps:
+    def _seen(self, entity: _Entity, content: Fields) -> Steps:
         row = {
             "message_id": content.text("message_id"),
             "seen_at": content.instant("seen_at"),
             "sequence_number": content.whole("sequence_number", optional=True, least=0),
         }
         content.done()
-        _require_rising(held, "message_id", row, content)
-        yield from self._add(held, "seen", row, 0)
+        _require_rising(entity, "message_id", row, content)
+        yield from self._add(entity, "seen", row, 0)
 
-    def _message(self, held: _Entity, content: Fields) -> Steps:
-        row = read_message(content, held.reader)
+    def _message(self, entity: _Entity, content: Fields) -> Steps:
+        row = read_message(content, entity.reader)
         key = (row["subqueue"], row["state"], row["sequence_number"])
-        if key <= held.last:
+        if key <= entity.last:
             content.refuse("sequence_number", "must increase from one message of a list to the next")
-        if row["sequence_number"] >= held.next_number:
-            content.refuse("sequence_number", f"must be below the entity's next_number, {held.next_number}")
-        held.reader.check_message(row, held.given, content)
-        held.last = key
-        yield from self._add(held, "message", row, len(row["body"]))
+        if row["sequence_number"] >= entity.next_number:
+            content.refuse("sequence_number", f"must be below the entity's next_number, {entity.next_number}")
+        entity.reader.check_message(row, entity.imported, content)
+        entity.last = key
+        yield from self._add(entity, "message", row, len(row["body"]))
 
-    def _add(self, held: _Entity, kind: str, row: dict[str, Any], size: int) -> Steps:
-        held.counts[kind] += 1
+    def _add(self, entity: _Entity, kind: str, row: dict[str, Any], size: int) -> Steps:
+        entity.counts[kind] += 1
         self.batches[kind].add(row, size)
         if self.batches[kind].is_full:
-            yield from self._flush(held, kind)
+            yield from self._flush(entity, kind)
 
-    def _flush(self, held: _Entity, kind: str) -> Steps:
+    def _flush(self, entity: _Entity, kind: str) -> Steps:
         if self.batches[kind].rows:
             yield from require_reserve(self.names[-1])
             params = {"actor": str(self.actor)} if kind == "message" else {}
-            yield self.batches[kind].take(held.id, **params)
+            yield self.batches[kind].take(entity.id, **params)
 
-    def _entity_end(self, held: _Entity, content: Fields) -> Steps:
-        if content.text("path") != held.path:
-            content.refuse("path", f"is not '{held.path}', the entity that ends here")
+    def _entity_end(self, entity: _Entity, content: Fields) -> Steps:
+        if content.text("path") != entity.path:
+            content.refuse("path", f"is not '{entity.path}', the entity that ends here")
         for kind, name in (("message", "messages"), ("session", "sessions"), ("seen", "seen")):
-            if content.whole(name) != held.counts[kind]:
-                content.refuse(name, f"the file contains {held.counts[kind]}")
-            yield from self._flush(held, kind)
+            if content.whole(name) != entity.counts[kind]:
+                content.refuse(name, f"the file contains {entity.counts[kind]}")
+            yield from self._flush(entity, kind)
         content.done()
-        (row,) = yield call("import_finish", entity_id=held.id)
+        (row,) = yield call("import_finish", entity_id=entity.id)
         if row.twice is not None:
             content.refuse("path", f"two messages have the sequence number {row.twice}")
-        yield from held.reader.entity_end(held.id)
-        self.entities, self.messages, self.entity = self.entities + 1, self.messages + held.counts["message"], None
+        yield from entity.reader.entity_end(entity.id)
+        self.entities, self.messages, self.entity = self.entities + 1, self.messages + entity.counts["message"], None
 
     def _end(self, line: Line) -> dict[str, Any]:
-        for name, found in (("entities", self.entities), ("messages", self.messages)):
-            if line.content.whole(name) != found:
-                line.content.refuse(name, f"the file contains {found}")
+        for name, count in (("entities", self.entities), ("messages", self.messages)):
+            if line.content.whole(name) != count:
+                line.content.refuse(name, f"the file contains {count}")
         line.content.done()
         if (more := next(self.lines, None)) is not None:
             raise InvalidArgument(f"line {more.number}", "follows the end of the export")
@@ -346,11 +346,11 @@ def require_header(line: Line | None) -> None:
         line.content.refuse("version", f"{version} must be one of {', '.join(map(str, READABLE))}")
 
 
-def _require_rising(held: _Entity, name: str, row: dict[str, Any], content: Fields) -> None:
-    last = held.last_ids.get(name)
+def _require_rising(entity: _Entity, name: str, row: dict[str, Any], content: Fields) -> None:
+    last = entity.last_ids.get(name)
     if last is not None and row[name] <= last:
         content.refuse(name, "must increase from one line to the next")
-    held.last_ids[name] = row[name]
+    entity.last_ids[name] = row[name]
 
 
 def is_celery_binding(pair: Any) -> bool:

@@ -81,13 +81,17 @@ class ImportPreview:
 
     @property
     def token(self) -> str:
-        facts = [(one.name, one.is_new, [_fact(change) for change in one.changes]) for one in self.namespaces]
+        facts = [
+            (namespace.name, namespace.is_new, [_fact(change) for change in namespace.changes]) for namespace in self.namespaces
+        ]
         return token_of(facts)
 
     @property
     def to_make(self) -> int:
         """How many changes there are: new namespaces, and objects created or changed."""
-        return sum(one.is_new + one.count(Result.CREATED) + one.count(Result.CHANGED) for one in self.namespaces)
+        return sum(
+            namespace.is_new + namespace.count(Result.CREATED) + namespace.count(Result.CHANGED) for namespace in self.namespaces
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -95,13 +99,13 @@ class ImportPreview:
 
     def __str__(self) -> str:
         """The changes, one a line."""
-        return "\n".join(line for one in self.namespaces for line in _described(one))
+        return "\n".join(line for namespace in self.namespaces for line in _described(namespace))
 
 
-def _described(one: NamespaceImport) -> list[str]:
-    counts = ", ".join(f"{one.count(result):,} {result}" for result in Result)
-    lines = [f"{one.name} ({'new namespace' if one.is_new else 'exists'}): {counts}"]
-    for change in one.changes:
+def _described(namespace: NamespaceImport) -> list[str]:
+    counts = ", ".join(f"{namespace.count(result):,} {result}" for result in Result)
+    lines = [f"{namespace.name} ({'new namespace' if namespace.is_new else 'exists'}): {counts}"]
+    for change in namespace.changes:
         if change.result in (Result.CREATED, Result.CHANGED):
             lines.append(f"  {change.result}: {change.item}")
             lines += [f"    {name}: {_shown(before)} -> {_shown(after)}" for name, (before, after) in change.settings.items()]
@@ -148,7 +152,7 @@ def apply_import(
     def steps() -> Steps:
         done = yield from _import(source, name, actor)
         if token is not None and token != done.token:
-            raise PreviewOutdated(", ".join(one.name for one in done.namespaces), "settings have changed")
+            raise PreviewOutdated(", ".join(namespace.name for namespace in done.namespaces), "settings have changed")
         return done
 
     return (yield Atomically(steps()))
@@ -205,8 +209,8 @@ def _sections(source: Iterable[str | bytes], name: str | None) -> tuple[Line, li
         raise InvalidArgument("file", "has no namespace")
     end = lines[-1].content
     for total, kind in (("entities", "entity"), ("messages", "message")):
-        if end.whole(total) != (found := sum(section.count(kind) for section in sections)):
-            end.refuse(total, f"the file contains {found}")
+        if end.whole(total) != (count := sum(section.count(kind) for section in sections)):
+            end.refuse(total, f"the file contains {count}")
     end.done()
     return header, sections
 
@@ -216,20 +220,20 @@ def _import(source: Iterable[str | bytes], name: str | None, actor: Actor) -> St
     done, messages = [], 0
     for section in sections:
         require_same_database(section.name)
-        held = yield from _held(section.name)
-        if held is None:
+        namespace = yield from _existing_namespace(section.name)
+        if namespace is None:
             yield from Import(_alone(header, section), section.name, actor).steps()
             items = _items(section.lines, definition_of(section.family).transfer.Updater(section.name, actor), with_content=True)
             changes = [Change(Result.CREATED, item) for item in items.values() if item.kind != NAMESPACE]
             done.append(NamespaceImport(section.name, section.family, True, tuple(changes)))
             messages += section.count("message")
         else:
-            changes = yield from _update(held, section, actor)
-            done.append(NamespaceImport(held.name, held.family, False, tuple(changes)))
+            changes = yield from _update(namespace, section, actor)
+            done.append(NamespaceImport(namespace.name, namespace.family, False, tuple(changes)))
     return ImportPreview(tuple(done), messages)
 
 
-def _held(name: str) -> Steps[Namespace | None]:
+def _existing_namespace(name: str) -> Steps[Namespace | None]:
     """The namespace, locked until the transaction ends; None: it does not exist."""
     try:
         return (yield from hold_namespace(name))
@@ -248,34 +252,36 @@ def _alone(header: Line, section: _Section) -> Iterator[Line]:
 # An existing namespace
 
 
-def _update(held: Namespace, section: _Section, actor: Actor) -> Steps[list[Change]]:
+def _update(namespace: Namespace, section: _Section, actor: Actor) -> Steps[list[Change]]:
     """Compare a namespace, which is locked, with the lines of the file, and change what differs."""
-    if held.is_system:
-        raise NotAllowed(f"The namespace '{held.name}' is used by Vitrine itself; a file cannot change it. Choose another name.")
-    if held.family is not section.family:
-        title, own = definition_of(section.family).title, definition_of(held.family).title
+    if namespace.is_system:
         raise NotAllowed(
-            f"'{held.name}' exists and is of the family {own}; the file's is of the family {title}. Import it as a new name."
+            f"The namespace '{namespace.name}' is used by Vitrine itself; a file cannot change it. Choose another name."
         )
-    updater = definition_of(held.family).transfer.Updater(held.name, actor)
-    wanted = _items(section.lines, updater)
-    for item in wanted.values():
+    if namespace.family is not section.family:
+        title, own = definition_of(section.family).title, definition_of(namespace.family).title
+        raise NotAllowed(
+            f"'{namespace.name}' exists and is of the family {own}; the file's is of the family {title}. Import it as a new name."
+        )
+    updater = definition_of(namespace.family).transfer.Updater(namespace.name, actor)
+    requested = _items(section.lines, updater)
+    for item in requested.values():
         if item.path and not item.name:
-            yield call("lock_entity", namespace=held.name, path=item.path)
-    stored = _items(list(read_lines((yield from configuration_lines(held.name)))), updater)
-    changes = [_compared(updater, stored.get(key), item) for key, item in wanted.items()]
-    _require_changeable(held.name, updater, changes)
+            yield call("lock_entity", namespace=namespace.name, path=item.path)
+    stored = _items(list(read_lines((yield from configuration_lines(namespace.name)))), updater)
+    changes = [_compared(updater, stored.get(key), item) for key, item in requested.items()]
+    _require_changeable(namespace.name, updater, changes)
     paths = frozenset(item.path.lower() for item in stored.values())
-    found = []
+    complete = []
     for change in changes:
-        found.append((yield from _with_effects(updater, change, paths)))
-    yield from _make(held, updater, found, actor)
-    return found + [Change(Result.KEPT, item) for key, item in stored.items() if key not in wanted]
+        complete.append((yield from _with_effects(updater, change, paths)))
+    yield from _make(namespace, updater, complete, actor)
+    return complete + [Change(Result.KEPT, item) for key, item in stored.items() if key not in requested]
 
 
 def _items(lines: Sequence[Line], updater: Updater, with_content: bool = False) -> dict[tuple, Item]:
     """The objects of one namespace, by key, in the order of the file. with_content: the lines may include messages."""
-    found: dict[tuple, Item] = {}
+    items: dict[tuple, Item] = {}
     path = ""
     for line in lines:
         content = line.content.copy()
@@ -290,10 +296,10 @@ def _items(lines: Sequence[Line], updater: Updater, with_content: bool = False) 
                 read = _read(line, content, updater, path)
             path = read[0].path if line.kind == "entity" else path
             for item in read:
-                if (key := updater.key(item)) in found:
+                if (key := updater.key(item)) in items:
                     raise InvalidArgument(f"line {line.number}", f"{item} appears twice")
-                found[key] = item
-    return found
+                items[key] = item
+    return items
 
 
 def _read(line: Line, content: Fields, updater: Updater, path: str) -> list[Item]:
@@ -314,14 +320,14 @@ def _read(line: Line, content: Fields, updater: Updater, path: str) -> list[Item
 def _of_namespace(content: Fields) -> dict[str, Any]:
     for name in ("name", "family", "created_at", "clock"):
         content.value(name)
-    found = {
+    values = {
         "description": content.text("description"),
         "tier": content.member("tier", Tier),
         "behaviour": content.member("behaviour", Behaviour, default=Behaviour.CONVENIENT),
         "max_size_in_megabytes": content.whole("max_size_in_megabytes", least=1, most=MOST_MEGABYTES, optional=True) or 0,
     }
     content.done()
-    return found
+    return values
 
 
 def _entity(line: Line, content: Fields, updater: Updater) -> list[Item]:
@@ -341,15 +347,17 @@ def _entity(line: Line, content: Fields, updater: Updater) -> list[Item]:
     return [Item(kind, path, "", values, line.number), *bindings, *protection]
 
 
-def _compared(updater: Updater, stored: Item | None, wanted: Item) -> Change:
+def _compared(updater: Updater, stored: Item | None, requested: Item) -> Change:
     if stored is None:
-        return Change(Result.CREATED, wanted)
-    if stored.kind != wanted.kind:
-        raise NotAllowed(f"'{wanted.path}' is a {stored.kind} and would be a {wanted.kind}. Delete it, or import as a new name.")
-    names = dict.fromkeys((*stored.values, *wanted.values))
-    pairs = {name: (stored.values.get(name), wanted.values.get(name)) for name in names}
+        return Change(Result.CREATED, requested)
+    if stored.kind != requested.kind:
+        raise NotAllowed(
+            f"'{requested.path}' is a {stored.kind} and would be a {requested.kind}. Delete it, or import as a new name."
+        )
+    names = dict.fromkeys((*stored.values, *requested.values))
+    pairs = {name: (stored.values.get(name), requested.values.get(name)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if not updater.is_same(name, *pair)}
-    return Change(Result.CHANGED if differing else Result.UNCHANGED, wanted, differing)
+    return Change(Result.CHANGED if differing else Result.UNCHANGED, requested, differing)
 
 
 def _require_changeable(namespace: str, updater: Updater, changes: Sequence[Change]) -> None:
@@ -382,37 +390,37 @@ def _with_effects(updater: Updater, change: Change, paths: frozenset[str]) -> St
     return Change(change.result, change.item, change.settings, effects)
 
 
-def _make(held: Namespace, updater: Updater, changes: Sequence[Change], actor: Actor) -> Steps[None]:
+def _make(namespace: Namespace, updater: Updater, changes: Sequence[Change], actor: Actor) -> Steps[None]:
     """Create first, since an entity can forward only to an existing one; a higher tier comes before, a lower one after all."""
     of_namespace = next((c for c in changes if c.item.kind == NAMESPACE and c.result is Result.CHANGED), None)
-    tier = of_namespace.item.values["tier"] if of_namespace else held.tier
-    if of_namespace and _TIERS.index(tier) >= _TIERS.index(held.tier):
-        yield from _located(of_namespace.item, _change_namespace(held, of_namespace, actor))
+    tier = of_namespace.item.values["tier"] if of_namespace else namespace.tier
+    if of_namespace and _TIERS.index(tier) >= _TIERS.index(namespace.tier):
+        yield from _located(of_namespace.item, _change_namespace(namespace, of_namespace, actor))
     later: list[tuple[Item, Mapping[str, Any]]] = []
     for change in changes:
         if change.result is Result.CREATED:
-            later.append((change.item, (yield from _located(change.item, _create(held, updater, change.item, actor)))))
+            later.append((change.item, (yield from _located(change.item, _create(namespace, updater, change.item, actor)))))
         elif change.result is Result.CHANGED and change is not of_namespace:
             later.append((change.item, {name: pair[1] for name, pair in change.settings.items()}))
     for item, settings in later:
         if settings:
             yield from _located(item, updater.change(item, settings))
-    if of_namespace and _TIERS.index(tier) < _TIERS.index(held.tier):
-        yield from _located(of_namespace.item, _change_namespace(held, of_namespace, actor))
+    if of_namespace and _TIERS.index(tier) < _TIERS.index(namespace.tier):
+        yield from _located(of_namespace.item, _change_namespace(namespace, of_namespace, actor))
 
 
-def _change_namespace(held: Namespace, change: Change, actor: Actor) -> Steps:
-    yield from update_namespace.steps(held.name, **{name: pair[1] for name, pair in change.settings.items()}, actor=actor)
+def _change_namespace(namespace: Namespace, change: Change, actor: Actor) -> Steps:
+    yield from update_namespace.steps(namespace.name, **{name: pair[1] for name, pair in change.settings.items()}, actor=actor)
 
 
-def _create(held: Namespace, updater: Updater, item: Item, actor: Actor) -> Steps[Mapping[str, Any]]:
+def _create(namespace: Namespace, updater: Updater, item: Item, actor: Actor) -> Steps[Mapping[str, Any]]:
     if item.kind not in _OF_ALL_FAMILIES:
         return (yield from updater.create(item))
     if item.kind == PROTECTION:
         yield from set_protected.steps(updater.address(item.path), True, actor=actor)
     else:
         exchange, key = item.values["pair"]
-        yield call("celery_bind", namespace=held.name, path=item.path, exchange=exchange, routing_key=key)
+        yield call("celery_bind", namespace=namespace.name, path=item.path, exchange=exchange, routing_key=key)
     return {}
 
 

@@ -39,9 +39,9 @@ class Command(BaseCommand):
             elif update:
                 done = apply_import(lines_of(source), name=rename)
                 counts = ", ".join(
-                    f"{sum(section.count(r) for section in done.namespaces):,} {r}" for r in (Result.CREATED, Result.CHANGED)
+                    f"{sum(namespace.count(r) for namespace in done.namespaces):,} {r}" for r in (Result.CREATED, Result.CHANGED)
                 )
-                self.stdout.write(f"{done}\nimported {', '.join(section.name for section in done.namespaces)}: {counts}")
+                self.stdout.write(f"{done}\nimported {', '.join(namespace.name for namespace in done.namespaces)}: {counts}")
             else:
                 done = import_(lines_of(source), name=rename)
                 names = ", ".join(done["namespaces"])
