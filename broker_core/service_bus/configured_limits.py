@@ -21,12 +21,12 @@ def limits(tier: Tier | None = None) -> Limits:
     Outside Django (a Celery project that gives its database as a DSN) there are no settings, so the service's limits apply.
     """
     in_django = django_settings.configured or bool(os.environ.get(ENVIRONMENT_VARIABLE))
-    found = RELAXED if in_django and getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT
+    configured = RELAXED if in_django and getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT
     if tier is None:
-        return found
+        return configured
     if tier not in list(Tier):
         raise InvalidArgument("tier", f"{tier!r} must be one of {', '.join(Tier)}")
-    return of_tier(found, tier)
+    return of_tier(configured, tier)
 
 
 def limits_of(namespace: Namespace) -> Limits:

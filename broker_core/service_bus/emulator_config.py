@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Target:
     """One entity of a plan, with all its settings. created: it was created now, and has no forwards yet."""
 
     kind: EntityKind
@@ -85,27 +85,27 @@ def apply_plan(plan: Plan, *, actor: Actor | None = None) -> Steps:
 def _namespace(plan: NamespacePlan, actor: Actor | None) -> Steps:
     did, settings = "unchanged", {}
     try:
-        found = yield from namespaces.get_namespace.steps(plan.name, actor=actor)
+        namespace = yield from namespaces.get_namespace.steps(plan.name, actor=actor)
     except EntityNotFound:
         behaviour = plan.behaviour or Behaviour.CONVENIENT
         create = namespaces.create_namespace.steps(plan.name, Family.SERVICE_BUS, behaviour=behaviour, actor=actor)
-        did, found = "created", (yield from create)
-    if found.is_system:
+        did, namespace = "created", (yield from create)
+    if namespace.is_system:
         raise NotAllowed(f"The namespace '{plan.name}' is used by Vitrine itself; a file cannot change it. Choose another name.")
-    if plan.behaviour not in (None, found.behaviour):
-        did, settings = "updated", {"behaviour": (found.behaviour, plan.behaviour)}
-        found = yield from namespaces.update_namespace.steps(plan.name, behaviour=plan.behaviour, actor=actor)
-    return [Change(did, "namespace", found.name, settings), *(yield from _entities(plan, found, actor))]
+    if plan.behaviour not in (None, namespace.behaviour):
+        did, settings = "updated", {"behaviour": (namespace.behaviour, plan.behaviour)}
+        namespace = yield from namespaces.update_namespace.steps(plan.name, behaviour=plan.behaviour, actor=actor)
+    return [Change(did, "namespace", namespace.name, settings), *(yield from _entities(plan, namespace, actor))]
 
 
 def _entities(plan: NamespacePlan, namespace: Namespace, actor: Actor | None) -> Steps:
     """Create missing entities first, then set forwards, since an entity can only forward to an existing one (SB-177)."""
-    wanted = []
+    targets = []
     for kind, address, planned in _plans(plan):
-        wanted.append((yield from _with_location(planned.where, _create(kind, address, planned, namespace, actor))))
+        targets.append((yield from _with_location(planned.where, _create(kind, address, planned, namespace, actor))))
     changes = []
-    for one in wanted:
-        changes += yield from _with_location(one.plan.where, _update(one, actor))
+    for target in targets:
+        changes += yield from _with_location(target.plan.where, _update(target, actor))
     return changes
 
 
@@ -122,38 +122,38 @@ def _plans(plan: NamespacePlan) -> Iterator[tuple]:
 
 def _create(
     kind: EntityKind, address: EntityAddress, plan: _Planned, namespace: Namespace, actor: Actor | None
-) -> Steps[_Wanted]:
+) -> Steps[_Target]:
     """Create the entity if it is missing, without forwards at first."""
     settings = new_settings(kind, plan.settings, limits_of(namespace))
     try:
         yield from entities.get_entity.steps(address, actor=actor)
-        return _Wanted(kind, address, settings, plan, created=False)
+        return _Target(kind, address, settings, plan, created=False)
     except EntityNotFound:
         pass
     rules = getattr(plan, "rules", [])
     first = {"rule": rules[0].rule} if rules else {}
     without = {name: value for name, value in values_of(settings).items() if name not in FORWARDS}
     yield from _CREATE[kind].steps(address, actor=actor, **without, **first)
-    return _Wanted(kind, address, settings, plan, created=True)
+    return _Target(kind, address, settings, plan, created=True)
 
 
-def _update(wanted: _Wanted, actor: Actor | None) -> Steps:
-    current = yield from entities.get_entity.steps(wanted.address, actor=actor)
-    differing = _differing(current, wanted)
+def _update(target: _Target, actor: Actor | None) -> Steps:
+    current = yield from entities.get_entity.steps(target.address, actor=actor)
+    differing = _differing(current, target)
     if differing:
         yield from entities.update_entity.steps(
             current.address, actor=actor, **{name: after for name, (_, after) in differing.items()}
         )
-    did = "created" if wanted.created else "updated" if differing else "unchanged"
-    change = Change(did, str(wanted.kind), str(wanted.address), {} if wanted.created else differing)
-    return [change, *(yield from _rules(wanted, actor))]
+    did = "created" if target.created else "updated" if differing else "unchanged"
+    change = Change(did, str(target.kind), str(target.address), {} if target.created else differing)
+    return [change, *(yield from _rules(target, actor))]
 
 
-def _differing(current: Entity, wanted: _Wanted) -> dict[str, tuple]:
+def _differing(current: Entity, target: _Target) -> dict[str, tuple]:
     """The settings to change, as (before, after). Vitrine's own settings, which the file cannot contain, are kept."""
-    if current.kind is not wanted.kind:
-        raise NotAllowed(f"'{current.address}' is a {current.kind}, not a {wanted.kind}. Delete it or choose another name.")
-    before, after = values_of(current.settings), values_of(wanted.settings)
+    if current.kind is not target.kind:
+        raise NotAllowed(f"'{current.address}' is a {current.kind}, not a {target.kind}. Delete it or choose another name.")
+    before, after = values_of(current.settings), values_of(target.settings)
     return {n: (before[n], after[n]) for n in before if n not in OURS and _normalized(n, before[n]) != _normalized(n, after[n])}
 
 
@@ -161,23 +161,23 @@ def _normalized(name: str, value):
     return value.lower() if name in FORWARDS and value else value
 
 
-def _rules(wanted: _Wanted, actor: Actor | None) -> Steps:
+def _rules(target: _Target, actor: Actor | None) -> Steps:
     """Create, update and delete rules of a subscription as planned."""
-    planned = {plan.rule.name.lower(): plan for plan in getattr(wanted.plan, "rules", [])}
+    planned = {plan.rule.name.lower(): plan for plan in getattr(target.plan, "rules", [])}
     if not planned:
         return []
     stored = {
-        found.rule.name.lower(): found.rule for found in (yield from entities.list_rules.steps(wanted.address, actor=actor))
+        entry.rule.name.lower(): entry.rule for entry in (yield from entities.list_rules.steps(target.address, actor=actor))
     }
     changes = []
     for name, rule in stored.items():
         if name not in planned:
-            yield from entities.delete_rule.steps(wanted.address, rule.name, actor=actor)
-            changes.append(_rule_change("deleted", wanted, rule.name))
+            yield from entities.delete_rule.steps(target.address, rule.name, actor=actor)
+            changes.append(_rule_change("deleted", target, rule.name))
     for name, plan in planned.items():
-        did = yield from _with_location(plan.where, _rule(wanted.address, plan.rule, stored.get(name), actor))
-        first = wanted.created and did == "unchanged"  # it was created with the subscription
-        changes.append(_rule_change("created" if first else did, wanted, plan.rule.name))
+        did = yield from _with_location(plan.where, _rule(target.address, plan.rule, stored.get(name), actor))
+        first = target.created and did == "unchanged"  # it was created with the subscription
+        changes.append(_rule_change("created" if first else did, target, plan.rule.name))
     return changes
 
 
@@ -191,8 +191,8 @@ def _rule(address: EntityAddress, rule, stored, actor: Actor | None) -> Steps[st
     return "updated"
 
 
-def _rule_change(did: str, wanted: _Wanted, name: str) -> Change:
-    return Change(did, "rule", f"{wanted.address}/Rules/{name}", {})
+def _rule_change(did: str, target: _Target, name: str) -> Change:
+    return Change(did, "rule", f"{target.address}/Rules/{name}", {})
 
 
 def _with_location(where: str, steps: Steps) -> Steps:

@@ -49,8 +49,8 @@ class ServiceBus(FamilyDefinition):
         yield from shared_access.insert(namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
 
     def check_tier(self, namespace: Namespace, tier: Tier) -> Steps[None]:
-        allowed, mine = limits(tier), str(Family.SERVICE_BUS)
-        for row in (yield call("list_entities", namespace=namespace.name, family=mine, kind=None, topic_id=None)):
+        allowed, family = limits(tier), str(Family.SERVICE_BUS)
+        for row in (yield call("list_entities", namespace=namespace.name, family=family, kind=None, topic_id=None)):
             entity = from_row(row)
             try:
                 if entity.kind is not EntityKind.QUEUE and not allowed.topics:

@@ -100,14 +100,14 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
         new_forward_dead_lettered_to=new["forward_dead_lettered_messages_to"],
         new_expires_whole_sessions=new["expires_whole_sessions"],
     )
-    found = [row for row in rows if row.path is not None]
+    affected = [row for row in rows if row.path is not None]
     capped = rows[0].scanned >= SCAN_CAP
-    facts = [(row.path, row.subqueue, row.before, row.after, row.n, row.checksum) for row in found]
+    facts = [(row.path, row.subqueue, row.before, row.after, row.n, row.checksum) for row in affected]
     return Preview(
         subject=current.address,
         at=rows[0].now,
         token=token_of(_as_facts(current.settings), _as_facts(after), facts),
-        effects=tuple(effect for row in found for effect in _effects(current.address.namespace, row, capped)),
+        effects=tuple(effect for row in affected for effect in _effects(current.address.namespace, row, capped)),
         before=current.settings,
         after=after,
         notes=tuple(_notes(current, after, effective)),
@@ -142,14 +142,14 @@ def _effects(namespace: str, row: Any, capped: bool) -> Iterable[Effect]:
 
 
 def _notes(current: Entity, after: Settings, effective: Mapping[str, Any]) -> Iterable[str]:
-    before, wanted = values_of(current.settings), values_of(after)
-    changed = {name for name in wanted if wanted[name] != before[name]}
+    before, requested = values_of(current.settings), values_of(after)
+    changed = {name for name in requested if requested[name] != before[name]}
     if not changed:
         yield "The settings are the same; nothing changes."
     if "lock_duration" in changed:
         yield "Existing locks keep their duration; new and renewed locks use the new one (SB-907)."
     if "status" in changed:
-        status = wanted["status"]
+        status = requested["status"]
         sends, receives = (("accepted" if may else "refused") for may in (status.may_send, status.may_receive))
         if current.kind is EntityKind.TOPIC:
             yield f"Sends are {sends}; subscriptions still deliver their messages (SB-235)."
@@ -167,19 +167,19 @@ def _notes(current: Entity, after: Settings, effective: Mapping[str, Any]) -> It
 def _delete(address: EntityAddress) -> Steps[Preview]:
     current = yield from lock_entity(address, None)
     rows = yield call("preview_delete", entity_id=current.id)
-    found = [row for row in rows if row.path is not None]
+    affected = [row for row in rows if row.path is not None]
     namespace = current.address.namespace
     notes = []
     if rows[0].entities > 1:
         notes.append(f"The topic's subscriptions are deleted with it: {rows[0].entities - 1:,}.")
-    if locked := sum(row.locked for row in found):
+    if locked := sum(row.locked for row in affected):
         notes.append(f"{locked:,} of the messages are locked; their receivers lose the lock (SB-076).")
     return Preview(
         subject=current.address,
         at=rows[0].now,
-        token=token_of(_as_facts(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
+        token=token_of(_as_facts(current.settings), [(row.path, row.subqueue, row.n) for row in affected]),
         effects=tuple(
-            Effect(SettingsEffect.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in found
+            Effect(SettingsEffect.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in affected
         ),
         before=current.settings,
         notes=tuple(notes),

@@ -81,8 +81,8 @@ def published_messages(
     Properties of more than 4 KB are not recorded, and missing here. Raises EntityNotFound, InvalidArgument.
     """
     require(actor, Right.BROWSE, topic)
-    found = yield from get_topic.steps(topic, actor=actor)
-    rows = yield call("read_published", entity_id=found.id, seconds=WINDOW_SECONDS, max_events=max_events, max_count=limit)
+    stored_topic = yield from get_topic.steps(topic, actor=actor)
+    rows = yield call("read_published", entity_id=stored_topic.id, seconds=WINDOW_SECONDS, max_events=max_events, max_count=limit)
     return [PublishedMessage(row.sequence_number, row.at, _message(row), row.copies) for row in rows]
 
 
@@ -92,11 +92,11 @@ def replay_rules(topic: EntityAddress, draft: RuleDraft, *, actor: Actor | None 
 
     Raises EntityNotFound, also for a rule that does not exist.
     """
-    found = yield from published_messages.steps(topic, limit=MOST_MESSAGES + 1, max_events=MOST_EVENTS, actor=actor)
-    there = yield from _rules(topic, actor)
-    then = [_drafted(one, rules, draft) for one, rules in there]
-    messages = found[:MOST_MESSAGES]
-    return RuleReplay(compare(_rerouted(messages, there, then)), len(found) > MOST_MESSAGES)
+    published = yield from published_messages.steps(topic, limit=MOST_MESSAGES + 1, max_events=MOST_EVENTS, actor=actor)
+    existing = yield from _rules(topic, actor)
+    then = [_drafted(subscription, rules, draft) for subscription, rules in existing]
+    messages = published[:MOST_MESSAGES]
+    return RuleReplay(compare(_rerouted(messages, existing, then)), len(published) > MOST_MESSAGES)
 
 
 @use_case
@@ -110,9 +110,9 @@ def route(topic: EntityAddress, message: Message, *, actor: Actor | None = None)
     walk = _Walk((yield from now.steps(topic.namespace, actor=actor)).now, actor)
     if topic.topic is None:
         return (yield from walk.topic((yield from get_topic.steps(topic, actor=actor)), message, size, 0, 0))
-    one = yield from get_subscription.steps(topic, actor=actor)
-    stored = yield from rules_of.steps([one.id], actor=actor)
-    return (yield from walk.subscription(one, [found.rule for found in stored.get(one.id, [])], message, 0, 0))
+    subscription = yield from get_subscription.steps(topic, actor=actor)
+    stored = yield from rules_of.steps([subscription.id], actor=actor)
+    return (yield from walk.subscription(subscription, [entry.rule for entry in stored.get(subscription.id, [])], message, 0, 0))
 
 
 # Replay
@@ -126,46 +126,49 @@ def _message(row: Any) -> Message:
 
 def _rules(topic: EntityAddress, actor: Actor | None) -> Steps[list[tuple[Subscription, list[Rule]]]]:
     subscriptions = yield from list_subscriptions.steps(topic, actor=actor)
-    stored = yield from rules_of.steps([one.id for one in subscriptions], actor=actor)
-    return [(one, [found.rule for found in stored.get(one.id, [])]) for one in subscriptions]
+    stored = yield from rules_of.steps([subscription.id for subscription in subscriptions], actor=actor)
+    return [(subscription, [entry.rule for entry in stored.get(subscription.id, [])]) for subscription in subscriptions]
 
 
-def _drafted(one: Subscription, rules: list[Rule], draft: RuleDraft) -> tuple[Subscription, list[Rule]]:
-    if one.address != draft.subscription:
-        return one, rules
-    kept = [rule for rule in rules if draft.replaces is None or rule.name.lower() != draft.replaces.lower()]
-    if draft.replaces is not None and len(kept) == len(rules):
-        raise EntityNotFound(f"{one.address}/Rules/{draft.replaces}")
-    if draft.rule is not None and any(rule.name.lower() == draft.rule.name.lower() for rule in kept):
+def _drafted(subscription: Subscription, rules: list[Rule], draft: RuleDraft) -> tuple[Subscription, list[Rule]]:
+    if subscription.address != draft.subscription:
+        return subscription, rules
+    remaining = [rule for rule in rules if draft.replaces is None or rule.name.lower() != draft.replaces.lower()]
+    if draft.replaces is not None and len(remaining) == len(rules):
+        raise EntityNotFound(f"{subscription.address}/Rules/{draft.replaces}")
+    if draft.rule is not None and any(rule.name.lower() == draft.rule.name.lower() for rule in remaining):
         raise InvalidArgument("name", f"'{draft.rule.name}' is the name of another rule of this subscription")
-    return one, [*kept, *([draft.rule] if draft.rule else [])]
+    return subscription, [*remaining, *([draft.rule] if draft.rule else [])]
 
 
 def _index(subscriptions: Sequence[tuple[Subscription, list[Rule]]]) -> RuleIndex:
     return RuleIndex(
         SubscriptionRules(
-            one.id, one.settings.requires_session, one.settings.dead_lettering_on_filter_evaluation_exceptions, rules
+            subscription.id,
+            subscription.settings.requires_session,
+            subscription.settings.dead_lettering_on_filter_evaluation_exceptions,
+            rules,
         )
-        for one, rules in subscriptions
+        for subscription, rules in subscriptions
     )
 
 
-def _rerouted(messages: Sequence[PublishedMessage], there: Sequence, then: Sequence) -> Iterator[Rerouted[int]]:
-    names = {one.id: one.address for one, _ in there}
-    before, after = _index(there), _index(then)
-    for one in messages:
-        old, new = (index.match(one.message, enqueued_at=one.at, new_id=uuid4) for index in (before, after))
-        yield Rerouted(one.number, _places(old, names), _places(new, names))
+def _rerouted(messages: Sequence[PublishedMessage], existing: Sequence, then: Sequence) -> Iterator[Rerouted[int]]:
+    names = {subscription.id: subscription.address for subscription, _ in existing}
+    before, after = _index(existing), _index(then)
+    for message in messages:
+        old, new = (index.match(message.message, enqueued_at=message.at, new_id=uuid4) for index in (before, after))
+        yield Rerouted(message.number, _places(old, names), _places(new, names))
 
 
 def _places(matched: Any, names: dict[int, EntityAddress]) -> dict[CopyPlace, list[Any]]:
     """The copies of a message, each as what an action changed; None: an unchanged copy."""
-    found: dict[CopyPlace, list[Any]] = defaultdict(list)
+    copies: dict[CopyPlace, list[Any]] = defaultdict(list)
     for entity_id in matched.plain:
-        found[CopyPlace(names[entity_id])].append(None)
+        copies[CopyPlace(names[entity_id])].append(None)
     for copy in matched.changed:
-        found[CopyPlace(names[copy.entity_id], copy.dead_letter_reason is not None)].append(_content(copy))
-    return found
+        copies[CopyPlace(names[copy.entity_id], copy.dead_letter_reason is not None)].append(_content(copy))
+    return copies
 
 
 def _content(copy: Copy) -> Any:
@@ -183,48 +186,54 @@ class _Walk:
         self._now, self._actor = now, actor
 
     def topic(self, topic: Topic, message: Message, size: int, depth: int, hops: int) -> Steps[list[RouteStep]]:
-        here = RouteStep(depth, StepKind.TOPIC, topic.address.path, Verdict.PASSES, address=topic.address)
+        step = RouteStep(depth, StepKind.TOPIC, topic.address.path, Verdict.PASSES, address=topic.address)
         largest = topic.settings.max_message_size_in_kilobytes * 1024
         if topic.settings.status is not EntityStatus.ACTIVE:
-            return [here._replace(verdict=Verdict.REFUSED, reason=f"Its status is {topic.settings.status}.")]
+            return [step._replace(verdict=Verdict.REFUSED, reason=f"Its status is {topic.settings.status}.")]
         if size > largest:
             reason = f"The message has {size:,} bytes; at most {largest:,} are allowed."
-            return [here._replace(verdict=Verdict.REFUSED, reason=reason)]
+            return [step._replace(verdict=Verdict.REFUSED, reason=reason)]
         subscriptions = yield from _rules(topic.address, self._actor)
         if not subscriptions:
-            return [here._replace(verdict=Verdict.DROPPED, reason="The topic has no subscriptions.")]
-        steps = [here]
-        for one, rules in subscriptions:
-            steps += yield from self.subscription(one, rules, message, depth + 1, hops)
+            return [step._replace(verdict=Verdict.DROPPED, reason="The topic has no subscriptions.")]
+        steps = [step]
+        for subscription, rules in subscriptions:
+            steps += yield from self.subscription(subscription, rules, message, depth + 1, hops)
         return steps
 
-    def subscription(self, one: Subscription, rules: list[Rule], message: Message, depth: int, hops: int) -> Steps:
+    def subscription(self, source: Subscription, rules: list[Rule], message: Message, depth: int, hops: int) -> Steps:
         """Each rule of the subscription, and the copies that it gets."""
         view = MessageView.of(message, enqueued_at=self._now, new_id=uuid4)
-        matched = _index([(one, rules)]).match(message, enqueued_at=self._now, new_id=uuid4)
-        here = RouteStep(depth, StepKind.SUBSCRIPTION, one.address.name, Verdict.PASSES, address=one.address)
+        matched = _index([(source, rules)]).match(message, enqueued_at=self._now, new_id=uuid4)
+        step = RouteStep(depth, StepKind.SUBSCRIPTION, source.address.name, Verdict.PASSES, address=source.address)
         decided = [_evaluated(rule, view, depth + 1) for rule in rules]
         copies = [Copy(entity_id, message) for entity_id in matched.plain] + list(matched.changed)
         if not copies:
             reason = "No rule matches." if rules else "It has no rules."
-            return [here._replace(verdict=Verdict.NO_COPY, reason=reason), *decided]
-        steps = [here, *decided]
+            return [step._replace(verdict=Verdict.NO_COPY, reason=reason), *decided]
+        steps = [step, *decided]
         for copy in copies:
-            steps += yield from self._copy(one, copy, message, depth + 1, hops)
+            steps += yield from self._copy(source, copy, message, depth + 1, hops)
         return steps
 
-    def _copy(self, one: Subscription, copy: Copy, message: Message, depth: int, hops: int) -> Steps[list[RouteStep]]:
+    def _copy(self, subscription: Subscription, copy: Copy, message: Message, depth: int, hops: int) -> Steps[list[RouteStep]]:
         by = f"Modified by rule {copy.rule_name}." if copy.rule_name and not copy.dead_letter_reason else ""
-        here = RouteStep(
-            depth, StepKind.QUEUE, one.address.name, Verdict.STORED, by, one.address, tuple(changes(message, copy.message))
+        step = RouteStep(
+            depth,
+            StepKind.QUEUE,
+            subscription.address.name,
+            Verdict.STORED,
+            by,
+            subscription.address,
+            tuple(changes(message, copy.message)),
         )
         if copy.dead_letter_reason is not None:
-            return [_dead(here, one, copy.dead_letter_reason, copy.dead_letter_description or "")]
-        if one.settings.forward_to is None:
-            return [here]
-        return (yield from self._forward(one, one.settings.forward_to, copy.message, here, hops))
+            return [_dead(step, subscription, copy.dead_letter_reason, copy.dead_letter_description or "")]
+        if subscription.settings.forward_to is None:
+            return [step]
+        return (yield from self._forward(subscription, subscription.settings.forward_to, copy.message, step, hops))
 
-    def _forward(self, source: Subscription, path: str, message: Message, here: RouteStep, hops: int) -> Steps[list[RouteStep]]:
+    def _forward(self, source: Subscription, path: str, message: Message, step: RouteStep, hops: int) -> Steps[list[RouteStep]]:
         target = yield from self._target(EntityAddress(source.address.namespace, path))
         destination = target and Destination(
             target.address.path,
@@ -235,11 +244,11 @@ class _Walk:
         )
         size = prepare(message).size
         if refused := why_not_forward(hops, message.session_id, path, destination, size):
-            return [_dead(here, source, refused.reason, refused.description)]
-        on = here._replace(verdict=Verdict.PASSES, reason=f"{here.reason} Forwards to {target.address.path}.".strip())
+            return [_dead(step, source, refused.reason, refused.description)]
+        on = step._replace(verdict=Verdict.PASSES, reason=f"{step.reason} Forwards to {target.address.path}.".strip())
         if target.kind is EntityKind.TOPIC:
-            return [on, *(yield from self.topic(target, message, size, here.depth + 1, hops + 1))]
-        return [on, RouteStep(here.depth + 1, StepKind.QUEUE, target.address.path, Verdict.STORED, address=target.address)]
+            return [on, *(yield from self.topic(target, message, size, step.depth + 1, hops + 1))]
+        return [on, RouteStep(step.depth + 1, StepKind.QUEUE, target.address.path, Verdict.STORED, address=target.address)]
 
     def _target(self, address: EntityAddress) -> Steps[Any]:
         """The entity that messages are forwarded to; None: it does not exist."""
@@ -249,13 +258,13 @@ class _Walk:
             return None
 
 
-def _dead(here: RouteStep, source: Subscription, reason: str, description: str) -> RouteStep:
+def _dead(step: RouteStep, source: Subscription, reason: str, description: str) -> RouteStep:
     on = source.settings.forward_dead_lettered_messages_to
     parts = [
         f"{reason.rstrip('.')}: {description}" if description else reason,
         f"Dead letters are forwarded to {on}." if on else "",
     ]
-    return here._replace(verdict=Verdict.DEAD, reason=" ".join(part for part in parts if part))
+    return step._replace(verdict=Verdict.DEAD, reason=" ".join(part for part in parts if part))
 
 
 def _evaluated(rule: Rule, view: MessageView, depth: int) -> RouteStep:

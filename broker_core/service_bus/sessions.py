@@ -198,10 +198,10 @@ def _check_state(address: EntityAddress, state: bytes | bytearray | memoryview |
 def _while_held(session: Session, statement: Any) -> Steps:
     """Lock the session's row, then run the statement with its own snapshot, so that it sees all earlier changes. Returns the
     statement's row, or None if the session is no longer held."""
-    held = {name: statement.params[name] for name in ("entity_id", "session_id", "session_token")}
+    lock_key = {name: statement.params[name] for name in ("entity_id", "session_id", "session_token")}
 
     def steps() -> Steps:
-        if not (yield call("lock_session", **held)):
+        if not (yield call("lock_session", **lock_key)):
             return None
         return next(iter((yield statement)), None)
 
@@ -220,8 +220,8 @@ def _accepted(receiver: Receiver, session_id: str | None, max_wait_seconds: floa
     def watched(entity_id: int) -> WatchedList:
         return WatchedList(entity_id, receiver.address.subqueue, kind, session_id)
 
-    found = yield from receive_or_wait(receiver, max_wait_seconds, _accept_in_turn, _close_missed, watched, mode="accept")
-    return found[0] if found else None
+    sessions = yield from receive_or_wait(receiver, max_wait_seconds, _accept_in_turn, _close_missed, watched, mode="accept")
+    return sessions[0] if sessions else None
 
 
 def _accept_in_turn(receiver: Receiver, waiting: Sequence[Receiver]) -> Steps[Received]:
@@ -306,18 +306,18 @@ def _receive_in_order(name: str, receiver: Receiver, waiting: Sequence[Receiver]
             raise SessionLockLost(str(address), session.session_id)
         return entity_id, rows[0].first_number, [row for row in rows if row.sequence_number is not None]
 
-    wanted = first.max_count
-    entity_id, bound, rows = yield from receive(wanted)
-    if len(rows) < wanted:
+    max_count = first.max_count
+    entity_id, bound, rows = yield from receive(max_count)
+    if len(rows) < max_count:
         status = yield call("entity_status", entity_id=entity_id)
         if status and not rows:
             require_receivable(address, status[0])
         if status and (yield from tidy(entity_id, status[0])):
-            _, _, more = yield from receive(wanted - len(rows))
+            _, _, more = yield from receive(max_count - len(rows))
             rows = [*rows, *more]
     if bound is not None and (not rows or rows[0].sequence_number - bound > HEAD_LAG):
         yield from _while_held(session, call("advance_session", **(yield from _key(session))))
-    return Received([(first, row) for row in rows], len(rows) == wanted, entity_id)
+    return Received([(first, row) for row in rows], len(rows) == max_count, entity_id)
 
 
 def _renew_locks(address: EntityAddress, tokens: Sequence[UUID], session: Session | None, actor: Actor) -> Renewed:

@@ -209,5 +209,5 @@ def _send_via(via: EntityAddress, address: EntityAddress, prepared: Sequence[Pre
     return list(range(rows[0].first, rows[0].first + len(prepared)))
 
 
-def _is_same(one: EntityAddress, other: EntityAddress) -> bool:
-    return (one.namespace.lower(), one.path.lower()) == (other.namespace.lower(), other.path.lower())
+def _is_same(address: EntityAddress, other: EntityAddress) -> bool:
+    return (address.namespace.lower(), address.path.lower()) == (other.namespace.lower(), other.path.lower())

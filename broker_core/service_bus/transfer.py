@@ -82,13 +82,13 @@ class Reader(part.Reader):
     def entity(self, address: EntityAddress, content: Fields) -> ImportedEntity:
         kind = content.member("kind", EntityKind)
         topic_id = self._topic_of(address, kind, content)
-        given = content.mapping("settings")
-        read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in given.items()}
+        values = content.mapping("settings")
+        read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in values.items()}
         settings = new_settings(kind, {"default_message_time_to_live": None, "auto_delete_on_idle": None, **read}, self.limits)
         return ImportedEntity(kind, as_parameters(settings), topic_id, getattr(settings, "requires_session", False))
 
-    def entity_stored(self, address: EntityAddress, given: ImportedEntity, entity_id: int) -> None:
-        if given.kind is EntityKind.TOPIC:
+    def entity_stored(self, address: EntityAddress, entity: ImportedEntity, entity_id: int) -> None:
+        if entity.kind is EntityKind.TOPIC:
             self.topics[address.path.lower()] = entity_id
 
     def check_encoded(self, row: Mapping[str, Any], content: Fields) -> None:
@@ -101,12 +101,12 @@ class Reader(part.Reader):
         except InvalidArgument as exc:
             content.refuse("encoded", exc.problem)
 
-    def check_message(self, row: Mapping[str, Any], given: ImportedEntity, content: Fields) -> None:
+    def check_message(self, row: Mapping[str, Any], entity: ImportedEntity, content: Fields) -> None:
         if row["subqueue"] != SubQueue.MAIN:
             return
-        if given.kind is EntityKind.TOPIC and row["state"] != MessageState.SCHEDULED:
+        if entity.kind is EntityKind.TOPIC and row["state"] != MessageState.SCHEDULED:
             content.refuse("state", "must be scheduled: a topic stores only scheduled messages")
-        if given.requires_session and row["session_id"] is None:
+        if entity.requires_session and row["session_id"] is None:
             content.refuse("session_id", "is required: the entity requires sessions")
 
     def entity_end(self, entity_id: int) -> Steps:
@@ -140,11 +140,11 @@ class Updater(part.Updater):
 
     def entity(self, path: str, content: Fields) -> tuple[str, dict[str, Any]]:
         kind = content.member("kind", EntityKind)
-        given = content.mapping("settings")
-        for name in given:
+        values = content.mapping("settings")
+        for name in values:
             if name not in SETTINGS_OF[kind]:
                 content.refuse("settings", f"'{name}' is not a setting of a {kind}")
-        read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in given.items()}
+        read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in values.items()}
         return str(kind), default_settings(kind) | {n: None for n in MAY_BE_NEVER if n in SETTINGS_OF[kind]} | read
 
     def item(self, kind: str, path: str, content: Fields) -> Item:

@@ -416,7 +416,7 @@ def test_a_prefetched_message_whose_lock_was_lost_is_not_delivered(connection, q
     connection.drain_events(timeout=1)
     namespaces.step_clock(queue.namespace, timedelta(minutes=2))
     service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue, 2)])  # somebody else has had both
-    for token in renewer.held():
+    for token in renewer.tokens():
         renewer._lose([token], queue)
     drain(connection)
     assert inbox.bodies == [1]

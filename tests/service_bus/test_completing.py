@@ -166,7 +166,7 @@ def test_completed_messages_are_not_renewed(queue, receive):
     service_bus.send(queue, [Message()] * 2)
     held = tokens(service_bus.receive(queue, auto_renew=timedelta(minutes=5)))
     found = receive(queue, completing=held, auto_renew=timedelta(minutes=5))
-    assert held[0] not in renewer.held() and found[0].lock_token in renewer.held()
+    assert held[0] not in renewer.tokens() and found[0].lock_token in renewer.tokens()
     service_bus.complete(queue, tokens(found))
 
 

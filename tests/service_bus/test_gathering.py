@@ -441,6 +441,6 @@ def test_locks_that_were_settled_by_another_callers_statement_are_not_renewed(qu
     """SB-064: the renewal of each ends with its settlement."""
     service_bus.send(queue, [Message()] * 4)
     tokens = [message.lock_token for message in service_bus.receive(queue, 4, auto_renew=timedelta(minutes=5))]
-    assert set(tokens) <= set(renewer.held())
+    assert set(tokens) <= set(renewer.tokens())
     gathered(callers, slow_settlements(queue), complete(queue, tokens[0]), [complete(queue, token) for token in tokens[1:]])
-    assert not set(tokens) & set(renewer.held())
+    assert not set(tokens) & set(renewer.tokens())

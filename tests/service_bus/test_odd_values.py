@@ -83,7 +83,7 @@ def everything(db, monkeypatch):
             connections.current().execute(f"DELETE FROM {table}")
         yield world()
     processes.leave_all()
-    renewer.drop(renewer.held())
+    renewer.drop(renewer.tokens())
 
 
 def test_the_use_cases_named_in_these_tests_exist():

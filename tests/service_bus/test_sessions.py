@@ -456,9 +456,9 @@ def test_renewing_alone_keeps_an_idle_session(queue, step):
 
 def test_the_process_renews_a_session_until_it_is_closed(queue):
     session = service_bus.accept_session(queue, "a", auto_renew=MINUTE)
-    assert session.lock_token in renewer.held()
+    assert session.lock_token in renewer.tokens()
     service_bus.close_session(session)
-    assert session.lock_token not in renewer.held()
+    assert session.lock_token not in renewer.tokens()
 
 
 def test_the_renewer_renews_sessions_and_reports_a_lost_session(make_queue, settings, step):

@@ -111,9 +111,9 @@ def test_a_failed_commit_does_not_stop_the_renewal_of_its_locks(queue):
     with pytest.raises(LockLost), service_bus.transaction() as tx:
         tx.complete(queue, [kept.lock_token])
         tx.complete(queue, [lost.lock_token])
-    assert kept.lock_token in renewer.held()
+    assert kept.lock_token in renewer.tokens()
     service_bus.complete(queue, [kept.lock_token])
-    assert kept.lock_token not in renewer.held()
+    assert kept.lock_token not in renewer.tokens()
 
 
 def test_an_error_in_the_block_rolls_back(queue):

@@ -31,21 +31,21 @@ def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     entity = from_row(row)
     plain = defaults_of(entity.kind, None, entity.is_system)
     of_tier = defaults_of(entity.kind, Tier(row.tier), entity.is_system)
-    found = {
+    settings = {
         name: EffectiveSetting(value, _source(value, plain[name], of_tier[name]))
         for name, value in values_of(entity.settings).items()
     }
     behaviour = Behaviour(row.behaviour)
-    for name in BY_BEHAVIOUR.keys() & found.keys():
-        if found[name].value is None:
+    for name in BY_BEHAVIOUR.keys() & settings.keys():
+        if settings[name].value is None:
             source = "default" if behaviour is Behaviour.CONVENIENT else "namespace"
-            found[name] = EffectiveSetting(BY_BEHAVIOUR[name][behaviour], source)
+            settings[name] = EffectiveSetting(BY_BEHAVIOUR[name][behaviour], source)
     if isinstance(entity, Subscription):
         topic = yield from entity_row(entity.topic)
-        own, lower = found[_LIFE].value, getattr(topic, _LIFE)
+        own, lower = settings[_LIFE].value, getattr(topic, _LIFE)
         if lower is not None and (own is None or lower < own):  # SB-022
-            found[_LIFE] = EffectiveSetting(lower, "topic")
-    return found
+            settings[_LIFE] = EffectiveSetting(lower, "topic")
+    return settings
 
 
 def _source(value: Any, plain: Any, of_tier: Any) -> str:

@@ -219,8 +219,8 @@ def list_topics(namespace: str | None = None, *, actor: Actor | None = None) -> 
 @use_case
 def list_subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps:
     """The subscriptions of a topic, by name. Raises EntityNotFound if there is no such topic."""
-    found = yield from _get(TOPIC, topic, actor)
-    rows = yield call("list_entities", namespace=topic.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=found.id)
+    stored_topic = yield from _get(TOPIC, topic, actor)
+    rows = yield call("list_entities", namespace=topic.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=stored_topic.id)
     return [from_row(row) for row in rows]
 
 
@@ -236,7 +236,7 @@ def list_entities(namespace: str | None = None, *, actor: Actor | None = None) -
 def _create(
     kind: EntityKind,
     address: EntityAddress,
-    given: Settings | None,
+    base: Settings | None,
     actor: Actor | None,
     changes: dict[str, Any],
     rule: Rule | None = None,
@@ -250,7 +250,7 @@ def _create(
         namespace = yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         topic, path = yield from _parent_and_path(kind, address, namespace)
         defaults = defaults_of(kind, namespace.tier, namespace.is_system)
-        settings = new_settings(kind, {**(values_of(given) if given else defaults), **changes}, limits_of(namespace))
+        settings = new_settings(kind, {**(values_of(base) if base else defaults), **changes}, limits_of(namespace))
         settings = yield from _with_destinations(EntityAddress(namespace.name, path), settings, FORWARDS)
         rows = yield call(
             "create_entity",
@@ -296,13 +296,13 @@ def _parent_and_path(kind: EntityKind, address: EntityAddress, namespace: Namesp
 def _ensure(
     kind: EntityKind,
     address: EntityAddress,
-    given: Settings | None,
+    base: Settings | None,
     actor: Actor | None,
     changes: dict[str, Any],
     rule: Rule | None = None,
 ) -> Steps:
     def create() -> Steps:
-        return _create(kind, address, given, actor, changes, rule)
+        return _create(kind, address, base, actor, changes, rule)
 
     return (yield from find_or_create(lambda: _get(kind, address, actor), create))
 
@@ -315,9 +315,9 @@ def _update(
     def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         current = yield from lock_entity(address, kind)
-        wanted = yield from settings_after(current, changes, namespace)
-        rows = yield call("update_entity", entity_id=current.id, **as_parameters(wanted))
-        yield from _after_change(current, wanted, namespace, actor)
+        settings = yield from settings_after(current, changes, namespace)
+        rows = yield call("update_entity", entity_id=current.id, **as_parameters(settings))
+        yield from _after_change(current, settings, namespace, actor)
         yield from record_revisions([current.id], actor)
         yield from wake([current.id])  # they may no longer receive
         return from_row(rows[0])
@@ -327,17 +327,17 @@ def _update(
 
 def settings_after(current: Entity, changes: Mapping[str, Any], namespace: Namespace) -> Steps:
     """The settings an entity would have after a change, checked. Raises InvalidArgument."""
-    wanted = changed_settings(current.settings, changes, limits_of(namespace))
-    moved = [name for name in FORWARDS if getattr(wanted, name, None) != getattr(current.settings, name, None)]
-    return (yield from _with_destinations(current.address, wanted, moved))
+    settings = changed_settings(current.settings, changes, limits_of(namespace))
+    moved = [name for name in FORWARDS if getattr(settings, name, None) != getattr(current.settings, name, None)]
+    return (yield from _with_destinations(current.address, settings, moved))
 
 
-def _after_change(before: Entity, wanted: Settings, namespace: Namespace, actor: Actor) -> Steps[None]:
+def _after_change(before: Entity, after: Settings, namespace: Namespace, actor: Actor) -> Steps[None]:
     """Apply the other effects of a change of settings: on the topic's fan-out (SB-218), and on existing locks (SB-072)."""
     flag = "dead_lettering_on_filter_evaluation_exceptions"
-    if isinstance(before, Subscription) and getattr(wanted, flag) != getattr(before.settings, flag):
+    if isinstance(before, Subscription) and getattr(after, flag) != getattr(before.settings, flag):
         yield from fanout_changed(before.topic_id)
-    if wanted != before.settings and resolved(wanted, namespace.behaviour).get("drops_locks_on_change"):
+    if after != before.settings and resolved(after, namespace.behaviour).get("drops_locks_on_change"):
         # The entity's setting, or its namespace's behaviour, requires this, so the actor needs no right to operate.
         by = replace(actor, rights=actor.rights | Right.OPERATE)
         yield from drop_locks.steps(before.address, actor=by)

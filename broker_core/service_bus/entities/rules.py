@@ -75,8 +75,8 @@ def delete_rule(subscription: EntityAddress, name: str, *, actor: Actor | None =
 def list_rules(subscription: EntityAddress, *, actor: Actor | None = None) -> Steps[list[StoredRule]]:
     """The rules of a subscription as StoredRules, by name."""
     (actor or Actor.local()).require(Right.BROWSE, subscription)
-    found = require_kind(from_row((yield from entity_row(subscription))), EntityKind.SUBSCRIPTION)
-    return [_stored(row) for row in (yield call("list_rules", subscription_id=found.id))]
+    entity = require_kind(from_row((yield from entity_row(subscription))), EntityKind.SUBSCRIPTION)
+    return [_stored(row) for row in (yield call("list_rules", subscription_id=entity.id))]
 
 
 def insert_rule(locked: Subscription, rule: Rule, limits: Limits) -> Steps[StoredRule]:
@@ -118,11 +118,11 @@ def _require_room(locked: Subscription, rule: Rule, limits: Limits) -> Steps[Non
 
 
 def _columns(rule: Rule) -> dict[str, Any]:
-    kept = rule_to_json(rule)
+    stored = rule_to_json(rule)
     return {
         "name": rule.name,
-        "filter": json.dumps(kept["filter"]),
-        "action": None if kept["action"] is None else json.dumps(kept["action"]),
+        "filter": json.dumps(stored["filter"]),
+        "action": None if stored["action"] is None else json.dumps(stored["action"]),
     }
 
 

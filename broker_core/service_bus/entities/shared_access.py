@@ -44,10 +44,10 @@ class AccessPolicy:
     @property
     def rights(self) -> Right:
         """The rights of an actor with one of the keys. Manage implies the others; Listen implies browsing (SB-140)."""
-        found = Right.SEND if self.send or self.manage else Right.NONE
+        granted = Right.SEND if self.send or self.manage else Right.NONE
         if self.listen or self.manage:
-            found |= Right.LISTEN | Right.BROWSE | Right.SEE_BODIES
-        return found | Right.MANAGE if self.manage else found
+            granted |= Right.LISTEN | Right.BROWSE | Right.SEE_BODIES
+        return granted | Right.MANAGE if self.manage else granted
 
 
 def new_key() -> str:
@@ -69,13 +69,15 @@ def create_policy(
         )
 
     def steps() -> Steps:
-        held = yield from _lock(scope)
-        if held.family != Family.SERVICE_BUS:
-            raise NotAllowed(f"'{scope}' is of the family {held.family}; only Service Bus entities have shared-access policies.")
-        (present,) = yield call("count_policies", namespace_id=held.namespace_id, entity_id=held.entity_id)
+        target = yield from _lock(scope)
+        if target.family != Family.SERVICE_BUS:
+            raise NotAllowed(
+                f"'{scope}' is of the family {target.family}; only Service Bus entities have shared-access policies."
+            )
+        (present,) = yield call("count_policies", namespace_id=target.namespace_id, entity_id=target.entity_id)
         if present.n >= STRICT.policies_per_scope:
             raise NotAllowed(f"'{scope}' has {present.n} shared-access policies, the maximum. Delete one first.")
-        return (yield from insert(held.namespace_id, held.entity_id, name, send=send, listen=listen, manage=manage))
+        return (yield from insert(target.namespace_id, target.entity_id, name, send=send, listen=listen, manage=manage))
 
     return (yield Atomically(steps()))
 
@@ -152,18 +154,18 @@ def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Ste
     _authorize(actor, scope)
 
     def steps() -> Steps:
-        held = yield from _lock(scope)
-        if not (yield call("delete_policy", namespace_id=held.namespace_id, entity_id=held.entity_id, name=name)):
+        target = yield from _lock(scope)
+        if not (yield call("delete_policy", namespace_id=target.namespace_id, entity_id=target.entity_id, name=name)):
             raise EntityNotFound(f"{scope}: {name}", "policy")
 
     yield Atomically(steps())
 
 
 def _update(scope: Scope, name: str, **changes) -> Steps[AccessPolicy]:
-    held = yield from _lock(scope)
+    target = yield from _lock(scope)
     unchanged = dict.fromkeys(("send", "listen", "manage", "primary_key", "secondary_key"))
     rows = yield call(
-        "update_policy", namespace_id=held.namespace_id, entity_id=held.entity_id, name=name, **{**unchanged, **changes}
+        "update_policy", namespace_id=target.namespace_id, entity_id=target.entity_id, name=name, **{**unchanged, **changes}
     )
     if not rows:
         raise EntityNotFound(f"{scope}: {name}", "policy")

@@ -56,8 +56,8 @@ def read(properties: Any, where: str) -> dict[str, Any]:
 
 def write(message: StoredMessage) -> dict[str, Any]:
     """The properties of a received message. TimeToLive is the effective one (SB-029); DeliveryCount includes this delivery."""
-    kept = message.broker_properties
-    answer: dict[str, Any] = {key: kept.get(name) for key, name in _TEXTS.items() if name not in _ELSEWHERE}
+    stored = message.broker_properties
+    answer: dict[str, Any] = {key: stored.get(name) for key, name in _TEXTS.items() if name not in _ELSEWHERE}
     answer |= {
         "MessageId": None if message.message_id is None else text_of_id(message.message_id),
         "SessionId": message.session_id,

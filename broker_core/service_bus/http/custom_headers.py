@@ -97,8 +97,8 @@ def read(headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 def read_object(value: Any, where: str) -> dict[str, Any]:
     """Application properties from a JSON object of scalars (a batch item's UserProperties)."""
-    found = require_object(value, where)
-    return {require_text(name, where): read_scalar(item, f"{where}.{name}") for name, item in found.items()}
+    members = require_object(value, where)
+    return {require_text(name, where): read_scalar(item, f"{where}.{name}") for name, item in members.items()}
 
 
 def write(properties: Mapping[str, Any]) -> list[tuple[str, str]]:

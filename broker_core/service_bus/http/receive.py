@@ -32,10 +32,10 @@ async def peek_lock(request: Request, actor: Actor) -> Answer:
     address = request.target.address
     wait = max(request.timeout_seconds, _LEAST_SECONDS)
     lost = await _complete(request, actor)
-    found = await request.while_connected(service_bus.receive.aio(address, max_wait_seconds=wait, actor=actor))
-    if not found:
+    messages = await request.while_connected(service_bus.receive.aio(address, max_wait_seconds=wait, actor=actor))
+    if not messages:
         return Answer(204, lost)
-    (message,) = found
+    (message,) = messages
     location = request.url(request.target.lock_path(message.sequence_number, message.lock_token))
     undo = partial(_release, address, message, actor=actor)
     return with_message(201, message, headers=[("location", location), *lost], undo=undo)
@@ -56,8 +56,8 @@ async def receive_and_delete(request: Request, actor: Actor) -> Answer:
     """200 with the message, or 204. A client that has left meanwhile, as its request waited for the server, gets none."""
     await request.require_connected()
     wait, address = max(request.timeout_seconds, _LEAST_SECONDS), request.target.address
-    found = await request.while_connected(service_bus.receive_and_delete.aio(address, max_wait_seconds=wait, actor=actor))
-    return with_message(200, found[0], headers=[]) if found else NOTHING
+    messages = await request.while_connected(service_bus.receive_and_delete.aio(address, max_wait_seconds=wait, actor=actor))
+    return with_message(200, messages[0], headers=[]) if messages else NOTHING
 
 
 async def _release(address: EntityAddress, message: LockedMessage, *, actor: Actor) -> None:

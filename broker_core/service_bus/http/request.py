@@ -49,7 +49,7 @@ class Request:
 
     def header(self, name: str) -> str | None:
         """The first header of this name."""
-        return next((text for found, text in self.headers if found.lower() == name.lower()), None)
+        return next((text for key, text in self.headers if key.lower() == name.lower()), None)
 
     @property
     def host(self) -> str:

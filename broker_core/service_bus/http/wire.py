@@ -29,13 +29,13 @@ _LONG = range(-(2**63), 2**63)
 
 def read_rfc1123(text: str) -> datetime | None:
     """`Sun, 06 Nov 1994 08:49:37 GMT` as aware UTC, None for anything else. The weekday is not checked."""
-    found = _RFC1123.fullmatch(text)
-    if not found:
+    match = _RFC1123.fullmatch(text)
+    if not match:
         return None
-    month = _MONTHS.index(found["month"]) + 1
+    month = _MONTHS.index(match["month"]) + 1
     try:
-        day, hour, minute, second = (int(found[name]) for name in ("day", "hour", "minute", "second"))
-        return datetime(int(found["year"]), month, day, hour, minute, second, tzinfo=UTC)
+        day, hour, minute, second = (int(match[name]) for name in ("day", "hour", "minute", "second"))
+        return datetime(int(match["year"]), month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None
 

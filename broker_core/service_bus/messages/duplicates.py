@@ -24,16 +24,16 @@ def claim_ids(entity_id: int, message_ids: Sequence[str | None]) -> Steps:
 
 def record_ids(entity_id: int, message_ids: Sequence[str | None], numbers: Sequence[int | None], actor: str) -> Steps[None]:
     """Record the numbers of the stored messages, and an event for each duplicate (number None) on the message that was kept."""
-    kept = {
+    numbers_by_id = {
         message_id: number for message_id, number in zip(message_ids, numbers, strict=True) if message_id and number is not None
     }
     duplicates = [message_id for message_id, number in zip(message_ids, numbers, strict=True) if number is None]
-    if kept or duplicates:
+    if numbers_by_id or duplicates:
         yield call(
             "record_ids",
             entity_id=entity_id,
-            message_ids=list(kept),
-            numbers=list(kept.values()),
+            message_ids=list(numbers_by_id),
+            numbers=list(numbers_by_id.values()),
             duplicates=duplicates,
             actor=actor,
         )

@@ -88,10 +88,10 @@ def _forward_batch(entity_id: int, subqueue: SubQueue) -> Steps:
     yield call("lock_forwarder", entity_id=entity_id, subqueue=subqueue)
     stored: list[Any] = []
     full: list[str] = []
-    done, found = 0, BATCH
-    while found == BATCH and not done:
+    done, taken = 0, BATCH
+    while taken == BATCH and not done:
         rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH, waited_for=full)
-        found = len(rows)
+        taken = len(rows)
         # Destinations are handled in the same order by all forwarders, so that they cannot deadlock.
         for path, group in groupby(sorted(rows, key=_destination), key=_destination):
             removed, arrived, all_removed = yield from _forward_to(entity_id, subqueue, list(group))
@@ -99,7 +99,7 @@ def _forward_batch(entity_id: int, subqueue: SubQueue) -> Steps:
             stored += arrived
             if not all_removed:
                 full.append(path)
-    return done, stored, found == BATCH
+    return done, stored, taken == BATCH
 
 
 def _destination(row: Any) -> str:
@@ -110,8 +110,8 @@ def _forward_to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Step
     """Forward rows of one list to one destination. Returns how many were removed, what was stored, and whether all were
     removed."""
     path, namespace_id = rows[0].target, rows[0].namespace_id
-    found = yield call("forward_target", namespace_id=namespace_id, path=path)
-    target: Any = found[0] if found else None
+    targets = yield call("forward_target", namespace_id=namespace_id, path=path)
+    target: Any = targets[0] if targets else None
     refused = _refusals(rows, path, target)
     accepted = [row for row in rows if refused[row.sequence_number] is None]
     arrived, left = yield from store_until_full(entity_id, target, accepted)
@@ -178,8 +178,8 @@ def _store_detecting_duplicates(source_id: int, target: Any, rows: Sequence[Any]
     def steps() -> Steps:
         ids = [row.message_id for row in rows]
         is_new = yield from claim_ids(target.id, ids)
-        kept = [row for row, new in zip(rows, is_new, strict=True) if new]
-        stored = (yield from _store(source_id, target, kept, actor)) if kept else Stored([])
+        new_rows = [row for row, new in zip(rows, is_new, strict=True) if new]
+        stored = (yield from _store(source_id, target, new_rows, actor)) if new_rows else Stored([])
         if stored is None:
             undo()  # also removes the recorded ids
         left = iter(stored.numbers)
@@ -223,11 +223,11 @@ def _deliver(source_id: int, target: Any, rows: Sequence[Any], actor: str) -> St
     origins = [_origin(row) for row in rows]
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
     params = columns(prepared, entries, {target.id: list(range(1, len(rows) + 1))})
-    found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=actor, **params)
-    if not found:
+    delivered = yield call("deliver", entity_id=target.id, from_id=source_id, actor=actor, **params)
+    if not delivered:
         return None
-    first = found[0].first
-    return Stored(list(range(first, first + len(rows))), [target.id], found[0].waiting, found[0].forwards)
+    first = delivered[0].first
+    return Stored(list(range(first, first + len(rows))), [target.id], delivered[0].waiting, delivered[0].forwards)
 
 
 def as_sent(row: Any) -> Prepared:

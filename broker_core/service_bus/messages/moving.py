@@ -68,15 +68,15 @@ def _move(address: EntityAddress, numbers: Sequence[int], to: str, states: Seque
         )
         yield from wake_and_forward(stored)
         copies |= {a: [] if b is None else [(target.id, b)] for a, b in zip(old, stored.numbers, strict=True)}
-    why = {number: one.description for number, one in refused.items() if one is not None}
+    why = {number: refusal.description for number, refusal in refused.items() if refusal is not None}
     return copies, why | {row.sequence_number: quota_exceeded(to).description for row in left}
 
 
 def _target(address: EntityAddress, namespace_id: int, to: str) -> Steps[Any]:
-    found = yield call("forward_target", namespace_id=namespace_id, path=to)
-    if not found:
+    rows = yield call("forward_target", namespace_id=namespace_id, path=to)
+    if not rows:
         raise EntityNotFound(str(EntityAddress(address.namespace, to)))
-    target = found[0]
+    target = rows[0]
     if target.path.lower() == address.path.lower() and not address.subqueue:
         raise InvalidArgument("to", f"'{target.path}' is the queue that contains the messages; choose another one")
     if target.kind == EntityKind.SUBSCRIPTION:

@@ -219,13 +219,13 @@ def purge(
     for state in states:
         # enqueued_at of a scheduled message is when it was accepted, so one cut-off serves every state.
         while max_count is None or total < max_count:
-            wanted = BATCH if max_count is None else min(BATCH, max_count - total)
+            limit = BATCH if max_count is None else min(BATCH, max_count - total)
             before = enqueued_before or status.now
             done = yield from _purge_batch(
-                entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id
+                entity_id, address, state, limit, before, actor, numbers=numbers, session_id=session_id
             )
             total += done
-            if done < wanted:
+            if done < limit:
                 break
     return total
 

@@ -137,13 +137,13 @@ def _picks_as_text(picks: Iterable[list[int]]) -> list[str]:
 def _rules(topic_id: int) -> Steps:
     """The topic's compiled rules; None if it does not exist."""
     key = (connections.current_database(), topic_id)
-    found = _compiled.get(key)
-    if found is None:
+    rules = _compiled.get(key)
+    if rules is None:
         rows = yield call("topic_rules", entity_id=topic_id)
         if not rows:
             return None
-        found = _compiled.keep(key, _Rules(rows[0].rules_version, RuleIndex(_subscriptions(rows))))
-    return found
+        rules = _compiled.keep(key, _Rules(rows[0].rules_version, RuleIndex(_subscriptions(rows))))
+    return rules
 
 
 def _subscriptions(rows: Sequence[Any]) -> list[SubscriptionRules]:
@@ -154,11 +154,11 @@ def _subscriptions(rows: Sequence[Any]) -> list[SubscriptionRules]:
     return [
         SubscriptionRules(
             entity_id,
-            found[0].requires_session,
-            found[0].dead_letter_filter_errors,
-            [rule_from_json(row._asdict()) for row in found if row.name is not None],
+            group[0].requires_session,
+            group[0].dead_letter_filter_errors,
+            [rule_from_json(row._asdict()) for row in group if row.name is not None],
         )
-        for entity_id, found in grouped.items()
+        for entity_id, group in grouped.items()
     ]
 
 

@@ -54,11 +54,11 @@ def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> 
     """Rules by subscription id, each list ordered by name; subscriptions without rules are left out."""
     require(actor, Right.BROWSE, "rules")
     rows = yield call("read_rules", ids=whole_numbers(subscription_ids, "subscription_ids"))
-    found: dict[int, list[RuleRow]] = {}
+    rules: dict[int, list[RuleRow]] = {}
     for row in rows:
         stored = {"name": row.name, "filter": row.filter, "action": row.action}
-        found.setdefault(row.subscription_id, []).append(RuleRow(rule_from_json(stored), row.created_at))
-    return found
+        rules.setdefault(row.subscription_id, []).append(RuleRow(rule_from_json(stored), row.created_at))
+    return rules
 
 
 def _explanation(row: Any) -> Explanation:

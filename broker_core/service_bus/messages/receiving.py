@@ -104,13 +104,13 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
     for missing in ids.keys() - {row.entity_id for row in rows}:
         forget(ids[missing])  # looked up again by the next call
     ready = {row.entity_id for row in rows if row.is_ready}
-    found: list[LockedMessage] = []
+    messages: list[LockedMessage] = []
     failure: BrokerError | None = None
     for entity_id, address in ids.items():
-        if entity_id not in ready or len(found) == max_count:
+        if entity_id not in ready or len(messages) == max_count:
             continue
         try:
-            found += yield from receive.steps(address, max_count - len(found), actor=actor)
+            messages += yield from receive.steps(address, max_count - len(messages), actor=actor)
         except (EntityNotFound, EntityDisabled):  # EntityNotFound: deleted in the meantime
             continue
         except BrokerError as exc:
@@ -119,9 +119,9 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
             failure = exc
             if not isinstance(exc, NotAllowed):
                 break  # it is about the server
-    if failure is not None and not found:
+    if failure is not None and not messages:
         raise failure
-    return found
+    return messages
 
 
 @use_case(on_cancel=release_unclaimed)
@@ -151,10 +151,10 @@ def receive_deferred(
         require_receivable(address, status)
         if session is not None:
             raise SessionLockLost(str(address), session.session_id)
-    found = [row for row in rows or [] if row.sequence_number is not None]
-    if not found:
+    deferred_rows = [row for row in rows or [] if row.sequence_number is not None]
+    if not deferred_rows:
         raise MessageNotFound(str(address), numbers, "unlocked deferred message")
-    return [locked_message(row, address) for row in found]
+    return [locked_message(row, address) for row in deferred_rows]
 
 
 def session_key(session: Session, address: EntityAddress) -> dict[str, Any]:

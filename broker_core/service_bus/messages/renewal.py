@@ -27,7 +27,7 @@ LONGEST_PAUSE = 20.0  # seconds; the lock duration may be shortened in the meant
 
 
 @dataclass(slots=True)
-class KeptLock:
+class RenewedLock:
     """A lock being renewed, on a message or a session. Times are of the monotonic clock, in seconds."""
 
     session: Session | None
@@ -55,7 +55,7 @@ class LockRenewer:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._held: dict[UUID, KeptLock] = {}
+        self._locks: dict[UUID, RenewedLock] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -72,7 +72,7 @@ class LockRenewer:
         on_lost: called from the renewal thread if the lock could not be renewed; not after drop().
         """
         now = time.monotonic()
-        held = KeptLock(
+        lock = RenewedLock(
             replace(locked, state=None, messages=()) if isinstance(locked, Session) else None,
             locked.address,
             connections.current_database(),
@@ -82,7 +82,7 @@ class LockRenewer:
             now + _pause(locked.lock_duration),
         )
         with self._changed:
-            self._held[locked.lock_token] = held
+            self._locks[locked.lock_token] = lock
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="vitrine-lock-renewal", daemon=True)
                 self._thread.start()
@@ -90,47 +90,47 @@ class LockRenewer:
 
     @property
     def has_locks(self) -> bool:
-        return bool(self._held)
+        return bool(self._locks)
 
     def drop(self, tokens: Iterable[UUID]) -> None:
         """Stop renewing these locks."""
         with self._changed:
             for token in tokens:
-                self._held.pop(token, None)
+                self._locks.pop(token, None)
 
-    def held(self) -> list[UUID]:
+    def tokens(self) -> list[UUID]:
         with self._changed:
-            return list(self._held)
+            return list(self._locks)
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                if not self._held:
+                if not self._locks:
                     self._changed.wait(timeout=60)
                 now = time.monotonic()
-                for token in [token for token, held in self._held.items() if held.until is not None and held.until <= now]:
-                    del self._held[token]
-                if not self._held:
+                for token in [token for token, lock in self._locks.items() if lock.until is not None and lock.until <= now]:
+                    del self._locks[token]
+                if not self._locks:
                     continue
-                soonest = min(held.renew_at for held in self._held.values())
+                soonest = min(lock.renew_at for lock in self._locks.values())
                 if soonest > now:
                     self._changed.wait(timeout=soonest - now)
                     continue
-                due = {token: held for token, held in self._held.items() if held.renew_at <= now}
+                due = {token: lock for token, lock in self._locks.items() if lock.renew_at <= now}
             try:
                 self._renew(due)
             except Exception:
                 log.exception("Renewing locks failed; they are tried again")
                 self._postpone(list(due), timedelta(seconds=3))
 
-    def _renew(self, due: dict[UUID, KeptLock]) -> None:
+    def _renew(self, due: dict[UUID, RenewedLock]) -> None:
         groups: dict[tuple, list[UUID]] = defaultdict(list)
-        for token, held in due.items():
-            groups[held.address, held.database, held.actor, held.session].append(token)
+        for token, lock in due.items():
+            groups[lock.address, lock.database, lock.actor, lock.session].append(token)
         for (address, database, actor, session), tokens in groups.items():
             try:
                 with connections.using(database):
-                    kept, lost, lock_duration = self.renew(address, tokens, session, actor)
+                    renewed, lost, lock_duration = self.renew(address, tokens, session, actor)
             except BrokerError as exc:
                 if exc.retryable:
                     log.warning("Locks on %s could not be renewed yet: %s", address, exc)
@@ -138,24 +138,24 @@ class LockRenewer:
                 else:
                     self._lose(tokens, address)
                 continue
-            if kept:
-                self._postpone(kept, lock_duration)
+            if renewed:
+                self._postpone(renewed, lock_duration)
             self._lose(lost, address)
 
     def _postpone(self, tokens: Sequence[UUID], lock_duration: timedelta) -> None:
         with self._changed:
             for token in tokens:
-                if token in self._held:
-                    self._held[token].renew_at = time.monotonic() + _pause(lock_duration)
+                if token in self._locks:
+                    self._locks[token].renew_at = time.monotonic() + _pause(lock_duration)
 
     def _lose(self, tokens: Sequence[UUID], address: EntityAddress) -> None:
         for token in tokens:
             with self._changed:
-                held = self._held.pop(token, None)
-            if held is not None:
+                lock = self._locks.pop(token, None)
+            if lock is not None:
                 log.warning("The lock %s on %s was lost", token, address)
-                if held.on_lost:
-                    held.on_lost(token)
+                if lock.on_lost:
+                    lock.on_lost(token)
 
 
 def _pause(lock_duration: timedelta) -> float:

@@ -151,8 +151,8 @@ def _store_new(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -
     def steps() -> Steps:
         ids: list[Any] = [p.message.message_id for p in prepared]  # texts, as prepared
         is_new = yield from claim_ids(entity.id, ids)
-        kept = [p for p, new in zip(prepared, is_new, strict=True) if new]
-        stored = (yield from _store(entity, kept, actor)) if kept else (yield from _nothing_to_store(entity))
+        to_store = [p for p, new in zip(prepared, is_new, strict=True) if new]
+        stored = (yield from _store(entity, to_store, actor)) if to_store else (yield from _nothing_to_store(entity))
         if stored is None:
             undo()
         left = iter(stored.numbers)

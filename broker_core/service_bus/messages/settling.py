@@ -65,8 +65,8 @@ def release_unclaimed(messages: Iterable[LockedMessage], asked: Mapping[str, Any
     tokens: dict[EntityAddress, list[UUID]] = {}
     for message in messages:
         tokens.setdefault(message.address, []).append(message.lock_token)
-    for address, held in tokens.items():
-        yield from release.steps(address, held, actor=asked.get("actor"))
+    for address, lock_tokens in tokens.items():
+        yield from release.steps(address, lock_tokens, actor=asked.get("actor"))
 
 
 @use_case
@@ -114,16 +114,16 @@ def renew(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None)
 
 
 def _settle(
-    name: str, address: EntityAddress, given: Tokens, actor: Actor | None, added: str | None = None, **params: Any
+    name: str, address: EntityAddress, lock_tokens: Tokens, actor: Actor | None, added: str | None = None, **params: Any
 ) -> Steps[SettleReport]:
     """added: application properties that must fit together with those that the messages have."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
-    tokens = unique_tokens(given)
+    tokens = unique_tokens(lock_tokens)
     if not tokens:
         return SettleReport((), ())
     report = yield from _settlements.call((name, address, str(actor), added, *params.items()), tokens)
-    return report.require_all() if is_one_token(given) else report
+    return report.require_all() if is_one_token(lock_tokens) else report
 
 
 def _settle_together(key: tuple, groups: Sequence[list[UUID]]) -> Steps[list[SettleReport]]:
@@ -159,14 +159,14 @@ def _shares(report: SettleReport, groups: Sequence[list[UUID]], *, several: bool
     """
     settled, shares = dict(report.settled), []
     for tokens in groups:
-        held = tuple((token, settled[token]) for token in tokens if token in settled)
+        share = tuple((token, settled[token]) for token in tokens if token in settled)
         lost = tuple(token for token in tokens if token not in settled)
         if not several:
-            for token, _ in held:
+            for token, _ in share:
                 del settled[token]
         sessions_lost = tuple(each for each in report.lost_sessions if each[0] in lost)
-        until = (report.locked_until, report.lock_duration) if held else (None, None)
-        shares.append(SettleReport(held, lost, *until, lost_sessions=sessions_lost))
+        until = (report.locked_until, report.lock_duration) if share else (None, None)
+        shares.append(SettleReport(share, lost, *until, lost_sessions=sessions_lost))
     return shares
 
 

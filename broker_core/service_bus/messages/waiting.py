@@ -51,7 +51,7 @@ def receive_or_wait(
         return (yield from poll_for_messages(alone, (), max_wait_seconds))
     deadline, has_ended = time.monotonic() + max_wait_seconds, False
     while not has_ended:
-        found = watched((yield from entity_id_of(receiver.address)))
+        watched_list = watched((yield from entity_id_of(receiver.address)))
         left = deadline - time.monotonic()
-        has_ended = yield from wait_in_turn(receiver, found, mode, receive, release, left, passes_on=passes_on)
+        has_ended = yield from wait_in_turn(receiver, watched_list, mode, receive, release, left, passes_on=passes_on)
     return receiver.received

@@ -66,23 +66,23 @@ def read_message(encoded: bytes) -> Message:
     Sections that the message's values give back byte by byte are not kept in `amqp`.
     """
     parts = checked(encoded)
-    found = {part.section: encoded[part.at : part.end] for part in parts if part.section not in BODY}
-    fields = _fields_of(AmqpSections.stored(b"".join(found[section] for section in sorted(found))))
+    raw_sections = {part.section: encoded[part.at : part.end] for part in parts if part.section not in BODY}
+    fields = _fields_of(AmqpSections.stored(b"".join(raw_sections[section] for section in sorted(raw_sections))))
     body = [part for part in parts if part.section in BODY]
     if len(body) == 1 and body[0].section is Section.DATA:
         payload = decode_from(encoded, body[0].value_at)[0]
         if encoded[body[0].at : body[0].end] != _data(payload):
-            found[Section.DATA] = encoded[body[0].at : body[0].end - len(payload)]
+            raw_sections[Section.DATA] = encoded[body[0].at : body[0].end - len(payload)]
         message = Message(payload, **fields)
     else:
         content = encoded[body[0].at : body[-1].end] if body else b""
         kind = _BODY_KINDS[body[0].section] if body and body[0].section in _BODY_KINDS else BodyKind.DATA_SECTIONS
         message = Message(content, body_kind=kind, **fields)
     plain = _sections(_values_of(with_text_ids(replace(message, amqp=None))))
-    kept = {section: raw for section, raw in found.items() if raw != plain.get(section)}
-    if Section.PROPERTIES in kept and Section.HEADER in found:  # the properties alone may imply another time-to-live
-        kept[Section.HEADER] = found[Section.HEADER]
-    return replace(message, amqp=AmqpSections.stored(joined(kept)) if kept else None)
+    remaining = {section: raw for section, raw in raw_sections.items() if raw != plain.get(section)}
+    if Section.PROPERTIES in remaining and Section.HEADER in raw_sections:  # the properties alone may imply another time-to-live
+        remaining[Section.HEADER] = raw_sections[Section.HEADER]
+    return replace(message, amqp=AmqpSections.stored(joined(remaining)) if remaining else None)
 
 
 def _application_properties(section: bytes | None) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def _application_properties(section: bytes | None) -> dict[str, Any]:
 
 def _fields_of(amqp: AmqpSections) -> dict[str, Any]:
     """The fields of Message in these sections."""
-    given = amqp.properties
-    fields: dict[str, Any] = {field: _plain_text(given[name]) for name, field in _KNOWN.items() if name in given}
+    properties = amqp.properties
+    fields: dict[str, Any] = {field: _plain_text(properties[name]) for name, field in _KNOWN.items() if name in properties}
     notes = amqp.message_annotations if isinstance(amqp.message_annotations, dict) else {}
     expected: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
         (PARTITION_KEY, "partition_key", lambda value: type(value) is str),
@@ -135,9 +135,9 @@ def check_body(kind: BodyKind, body: bytes) -> None:
     if kind is BodyKind.DATA:
         return
     parts = checked(bytes(body), "body")
-    wanted = {BodyKind.SEQUENCE: Section.SEQUENCE, BodyKind.VALUE: Section.VALUE, BodyKind.DATA_SECTIONS: Section.DATA}[kind]
-    if any(part.section is not wanted for part in parts) or (kind is not BodyKind.DATA_SECTIONS and not parts):
-        raise InvalidArgument("body", f"must hold encoded {wanted.words} sections, as its kind is {kind.name}")
+    section = {BodyKind.SEQUENCE: Section.SEQUENCE, BodyKind.VALUE: Section.VALUE, BodyKind.DATA_SECTIONS: Section.DATA}[kind]
+    if any(part.section is not section for part in parts) or (kind is not BodyKind.DATA_SECTIONS and not parts):
+        raise InvalidArgument("body", f"must hold encoded {section.words} sections, as its kind is {kind.name}")
     if kind is BodyKind.DATA_SECTIONS and len(parts) == 1:
         raise InvalidArgument("body", "a single data section is the content of a body of the kind DATA")
 
@@ -176,9 +176,9 @@ def encode_body(kind: BodyKind, value: Any) -> bytes:
 def with_text_ids(message: Message) -> Message:
     """The message with its ids as text, and their types in its sections. Raises InvalidArgument for an id of another type."""
     typed = {
-        name: given
+        name: value
         for name in ("message_id", "correlation_id")
-        if (given := getattr(message, name)) is not None and type(given) is not str
+        if (value := getattr(message, name)) is not None and type(value) is not str
     }
     if not typed:
         return message
@@ -243,7 +243,7 @@ def _values_of_stored(message: Any) -> Values:
 
 def _sections(values: Values) -> dict[Section, bytes]:
     sent: Mapping[Section, bytes] = values.amqp.parts if values.amqp is not None else {}
-    found = {
+    sections = {
         Section.HEADER: _header(sent.get(Section.HEADER), values),
         Section.DELIVERY_ANNOTATIONS: sent.get(Section.DELIVERY_ANNOTATIONS, b""),
         Section.MESSAGE_ANNOTATIONS: _annotations(sent.get(Section.MESSAGE_ANNOTATIONS), values),
@@ -252,7 +252,7 @@ def _sections(values: Values) -> dict[Section, bytes]:
         **_body(sent.get(Section.DATA), values),
         Section.FOOTER: sent.get(Section.FOOTER, b""),
     }
-    return {section: raw for section, raw in found.items() if raw}
+    return {section: raw for section, raw in sections.items() if raw}
 
 
 def _header(sent: bytes | None, values: Values) -> bytes:
@@ -282,19 +282,19 @@ def _properties(sent: bytes | None, texts: Mapping[int, str]) -> bytes:
 def _application(sent: bytes | None, stored: Mapping[str, list]) -> bytes:
     if sent is None and not stored:
         return b""
-    wanted = {name: stored[name] for name in sorted(stored, key=_json_order)}
+    remaining = {name: stored[name] for name in sorted(stored, key=_json_order)}
     items: list[bytes] = []
-    given = map_items(sent) if sent is not None else []
+    sent_items = map_items(sent) if sent is not None else []
     changed = sent is None
-    for name, value in given:
-        kept = wanted.pop(decode(name), None)
-        if kept is not None and encode_property("", decode(value)) == kept:
+    for name, value in sent_items:
+        stored_pair = remaining.pop(decode(name), None)
+        if stored_pair is not None and encode_property("", decode(value)) == stored_pair:
             items += name, value
             continue
         changed = True
-        if kept is not None:
-            items += name, encode(decode_property(*kept))
-    for text, pair in wanted.items():
+        if stored_pair is not None:
+            items += name, encode(decode_property(*stored_pair))
+    for text, pair in remaining.items():
         changed = True
         items += encode_as("string", text), encode(decode_property(*pair))
     return HEADS[Section.APPLICATION_PROPERTIES] + encode_map(items) if changed else sent or b""
@@ -302,25 +302,25 @@ def _application(sent: bytes | None, stored: Mapping[str, list]) -> bytes:
 
 def _annotations(sent: bytes | None, values: Values) -> bytes:
     """The message annotations; those that the broker knows have their present values."""
-    wanted = {SCHEDULED: values.scheduled_at, PARTITION_KEY: values.partition_key, VIA_PARTITION_KEY: values.via_partition_key}
-    if sent is None and all(value is None for value in wanted.values()):
+    remaining = {SCHEDULED: values.scheduled_at, PARTITION_KEY: values.partition_key, VIA_PARTITION_KEY: values.via_partition_key}
+    if sent is None and all(value is None for value in remaining.values()):
         return b""
     items: list[bytes] = []
-    given = map_items(sent) if sent is not None else []
+    sent_items = map_items(sent) if sent is not None else []
     changed = sent is None
-    for name, value in given:
+    for name, value in sent_items:
         key = decode(name)
-        if not isinstance(key, str) or key not in wanted:
+        if not isinstance(key, str) or key not in remaining:
             items += name, value
             continue
-        present = wanted.pop(key)
+        present = remaining.pop(key)
         if present is not None and _as_milliseconds(present) == _as_milliseconds(decode(value)):
             items += name, value
             continue
         changed = True
         if present is not None:
             items += name, encode(present)
-    for key, present in wanted.items():
+    for key, present in remaining.items():
         if present is not None:
             changed = True
             items += encode_as("symbol", key), encode(present)

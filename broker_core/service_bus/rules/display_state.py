@@ -78,12 +78,12 @@ def display_state(message: StateFacts, now: datetime) -> DisplayState:
 
 def next_change_at(message: StateFacts, now: datetime) -> datetime | None:
     """When time alone changes the state: the end of a lock, the scheduled time, or the expiry. None: never."""
-    found = display_state(message, now)
-    if found == DisplayState.LOCKED:
+    state = display_state(message, now)
+    if state == DisplayState.LOCKED:
         return message.locked_until
-    if found == DisplayState.SCHEDULED:
+    if state == DisplayState.SCHEDULED:
         return message.scheduled_enqueue_at
-    may_expire = found in (DisplayState.AVAILABLE, DisplayState.LOCK_ENDED, DisplayState.DEFERRED)
+    may_expire = state in (DisplayState.AVAILABLE, DisplayState.LOCK_ENDED, DisplayState.DEFERRED)
     return message.expires_at if may_expire and message.subqueue == SubQueue.MAIN else None
 
 

@@ -164,8 +164,8 @@ def loads(text: str) -> Any:
         raise ValueError("is nested too deeply") from exc
 
 
-def _blank(found: re.Match) -> str:
-    return found[1] or re.sub(r"[^\n]", " ", found[0])
+def _blank(match: re.Match) -> str:
+    return match[1] or re.sub(r"[^\n]", " ", match[0])
 
 
 def _no_constant(name: str) -> Any:
@@ -179,10 +179,10 @@ class _Object(dict):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> _Object:
-    found = _Object(pairs)
+    result = _Object(pairs)
     names = [name.lower() for name, _ in pairs]
-    found.twice = tuple(name for i, (name, _) in enumerate(pairs) if name.lower() in names[:i])
-    return found
+    result.twice = tuple(name for i, (name, _) in enumerate(pairs) if name.lower() in names[:i])
+    return result
 
 
 class _Reader:
@@ -256,49 +256,49 @@ class _Reader:
             return None
         name = self._name(members, path, _checked_rule_name)
         path = f"{path}.Properties"
-        given = self._members(members.get("Properties"), path, ("FilterType", *_FILTERS.values(), "Action"))
-        if given is None:
+        properties = self._members(members.get("Properties"), path, ("FilterType", *_FILTERS.values(), "Action"))
+        if properties is None:
             return None
-        found, action = self._filter(given, path), self._action(given, f"{path}.Action")
-        return RulePlan(Rule(name, found, action), path.removesuffix(".Properties")) if name and found else None
+        rule_filter, action = self._filter(properties, path), self._action(properties, f"{path}.Action")
+        return RulePlan(Rule(name, rule_filter, action), path.removesuffix(".Properties")) if name and rule_filter else None
 
-    def _filter(self, given: dict[str, Any], path: str) -> Filter | None:
-        kind = str(given.get("FilterType", "")).lower()
+    def _filter(self, properties: dict[str, Any], path: str) -> Filter | None:
+        kind = str(properties.get("FilterType", "")).lower()
         if kind not in _FILTERS:
-            self._reject(f"{path}.FilterType", f"{_shown(given.get('FilterType'))} must be Correlation or Sql")
+            self._reject(f"{path}.FilterType", f"{_shown(properties.get('FilterType'))} must be Correlation or Sql")
             return None
         for other, key in _FILTERS.items():
-            if other != kind and given.get(key) is not None:
-                self._reject(f"{path}.{key}", f"has no meaning where FilterType is {given['FilterType']}")
+            if other != kind and properties.get(key) is not None:
+                self._reject(f"{path}.{key}", f"has no meaning where FilterType is {properties['FilterType']}")
         read = self._correlation if kind == "correlation" else self._sql
-        return read(given.get(_FILTERS[kind]), f"{path}.{_FILTERS[kind]}")
+        return read(properties.get(_FILTERS[kind]), f"{path}.{_FILTERS[kind]}")
 
     def _correlation(self, value: Any, path: str) -> CorrelationFilter | None:
-        given = self._members(value, path, (*_CORRELATED, "Properties"))
-        if given is None:
+        members = self._members(value, path, (*_CORRELATED, "Properties"))
+        if members is None:
             return None
-        properties = given.get("Properties", _Object())
+        properties = members.get("Properties", _Object())
         if not isinstance(properties, _Object):
             self._reject(f"{path}.Properties", f"{_shown(properties)} must be an object {{...}}")
             return None
         for name in properties.twice:
             self._reject(f"{path}.Properties.{name}", "is given twice")
             return None
-        for name, wanted in properties.items():
-            if not isinstance(wanted, (str, int, float)):
-                self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a string, a number, true or false")
+        for name, expected in properties.items():
+            if not isinstance(expected, (str, int, float)):
+                self._reject(f"{path}.Properties.{name}", f"{_shown(expected)} must be a string, a number, true or false")
                 return None
-        texts = {_CORRELATED[key]: text for key, text in given.items() if key in _CORRELATED}
+        texts = {_CORRELATED[key]: text for key, text in members.items() if key in _CORRELATED}
         return self._try_make(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
 
     def _sql(self, value: Any, path: str) -> Filter | None:
-        given = self._members(value, path, ("SqlExpression",))
+        members = self._members(value, path, ("SqlExpression",))
         where = f"{path}.SqlExpression"
-        text: Any = given and given.get("SqlExpression")
-        return None if given is None else self._try_make(where, lambda: compile_filter(text))
+        text: Any = members and members.get("SqlExpression")
+        return None if members is None else self._try_make(where, lambda: compile_filter(text))
 
-    def _action(self, given: dict[str, Any], path: str) -> Action | None:
-        members = None if given.get("Action") is None else self._members(given["Action"], path, ("SqlExpression",))
+    def _action(self, properties: dict[str, Any], path: str) -> Action | None:
+        members = None if properties.get("Action") is None else self._members(properties["Action"], path, ("SqlExpression",))
         text = members.get("SqlExpression") if members else None
         return None if text in (None, "") else self._try_make(f"{path}.SqlExpression", lambda: compile_action(text))
 
@@ -306,11 +306,11 @@ class _Reader:
 
     def _settings(self, kind: EntityKind, members: dict[str, Any], path: str) -> dict[str, Any]:
         path, known = f"{path}.Properties", (*_SETTINGS[kind], _PARTITIONING, *_WITHOUT_EFFECT)
-        given = self._members(members.get("Properties", _Object()), path, known) or {}
-        detects = given.get("RequiresDuplicateDetection") is True
+        properties = self._members(members.get("Properties", _Object()), path, known) or {}
+        detects = properties.get("RequiresDuplicateDetection") is True
         settings = {n: v for n, v in self.defaults.items() if n in SETTINGS_OF[kind] and (detects or SERVICE_NAMES[n] != _WINDOW)}
         before = len(self.problems)
-        for key, value in given.items():
+        for key, value in properties.items():
             if key == _WINDOW and not detects:
                 self._try_make(f"{path}.{key}", partial(self._duration, _WINDOW, value))
             else:
@@ -346,8 +346,8 @@ class _Reader:
     def _duration(self, name: str, value: Any) -> timedelta | None:
         if not isinstance(value, str):
             raise InvalidArgument(name, f"{_shown(value)} must be an ISO 8601 duration such as PT1M30S")
-        found = parse_iso(value, name)
-        return timedelta.max if found is None and name not in MAY_BE_NEVER else found
+        duration = parse_iso(value, name)
+        return timedelta.max if duration is None and name not in MAY_BE_NEVER else duration
 
     # Shared
 

@@ -135,9 +135,9 @@ def default_settings(kind: EntityKind, tier: Tier | None = None) -> dict[str, An
     return {name: own.get(name, getattr(settings, name)) for name in SETTINGS_OF[kind]}
 
 
-def new_settings(kind: EntityKind, given: Settings | Mapping[str, Any], limits: Limits = STRICT) -> Settings:
+def new_settings(kind: EntityKind, settings: Settings | Mapping[str, Any], limits: Limits = STRICT) -> Settings:
     """The checked settings of a new entity: the given ones, and the defaults of its kind and tier for the rest."""
-    values = given if isinstance(given, Mapping) else values_of(given)
+    values = settings if isinstance(settings, Mapping) else values_of(settings)
     start = SETTINGS_TYPE[kind](**default_settings(kind, limits.tier))
     return changed_settings(start, values, limits, creating=True)
 
@@ -159,10 +159,10 @@ def changed_settings(
     checked = {name: check_setting(name, value, limits, kind) for name, value in changes.items()}
     for name, value in checked.items():
         _check_tier_has(name, value, limits)
-    found = replace(current, **checked)
+    settings = replace(current, **checked)
     if not checked.keys().isdisjoint((*FORWARDS, "requires_session")):
-        _check_forwards_without_sessions(found)
-    return found
+        _check_forwards_without_sessions(settings)
+    return settings
 
 
 def check_tier(settings: Settings, limits: Limits) -> None:
@@ -247,12 +247,12 @@ def _member(name: str, value: Any, allowed: Sequence[Enum]) -> Enum:
 
 def _history_level(name: str, value: Any) -> HistoryLevel:
     by_name = {level.name.lower(): level for level in HistoryLevel}
-    found = by_name.get(value.lower()) if isinstance(value, str) else None
-    if found is None and isinstance(value, int) and not isinstance(value, bool) and value in list(HistoryLevel):
-        found = HistoryLevel(value)
-    if found is None:
+    history_level = by_name.get(value.lower()) if isinstance(value, str) else None
+    if history_level is None and isinstance(value, int) and not isinstance(value, bool) and value in list(HistoryLevel):
+        history_level = HistoryLevel(value)
+    if history_level is None:
         raise InvalidArgument(name, f"{_shown(value)} must be one of {', '.join(by_name)}")
-    return found
+    return history_level
 
 
 def _metadata(name: str, value: Any, limits: Limits) -> str | None:

@@ -75,12 +75,12 @@ class RuleIndex:
         in place of all that, or nothing (SB-218, SB-F19).
         """
         if not (self._lookups or self._queries or self._certain):
-            found = self._all_plain
+            matches = self._all_plain
         else:
-            found = self._decide(message, MessageView.of(message, **seen))
+            matches = self._decide(message, MessageView.of(message, **seen))
         if message.session_id is None and self._with_sessions:
-            return self._with_required_sessions(found, message)
-        return found
+            return self._with_required_sessions(matches, message)
+        return matches
 
     def _decide(self, message: Message, view: MessageView) -> Matches:
         plain: set[int] = set()
@@ -109,12 +109,12 @@ class RuleIndex:
                         _record_failure(failures, hit, str(exc))
         return failures
 
-    def _with_required_sessions(self, found: Matches, message: Message) -> Matches:
+    def _with_required_sessions(self, matches: Matches, message: Message) -> Matches:
         """Dead-letter copies without a session id in subscriptions that require sessions (SB-008)."""
         bound = self._with_sessions
-        plain = [entity_id for entity_id in found.plain if entity_id not in bound]
-        changed = [_without_session(copy) if copy.entity_id in bound else copy for copy in found.changed]
-        changed += [_without_session(Copy(entity_id, message)) for entity_id in found.plain if entity_id in bound]
+        plain = [entity_id for entity_id in matches.plain if entity_id not in bound]
+        changed = [_without_session(copy) if copy.entity_id in bound else copy for copy in matches.changed]
+        changed += [_without_session(Copy(entity_id, message)) for entity_id in matches.plain if entity_id in bound]
         return Matches(plain, changed)
 
 
@@ -128,16 +128,16 @@ def _without_session(copy: Copy) -> Copy:
 
 def _changed_copies(hits: list[_Hit], failures: dict[_Subscription, _Failure], message: Message, view: MessageView) -> list[Copy]:
     """The copies made by actions. A failing action is added to `failures` and discards all copies of its subscription."""
-    made: list[tuple[_Subscription, Copy]] = []
+    copies: list[tuple[_Subscription, Copy]] = []
     for hit in sorted((hit for hit in hits if hit.rule.action is not None), key=lambda hit: hit.order):
         subscription = hit.subscription
         if subscription in failures:
             continue
         try:
-            made.append((subscription, Copy(subscription.entity_id, hit.rule.copy(message, view), hit.rule.name)))
+            copies.append((subscription, Copy(subscription.entity_id, hit.rule.copy(message, view), hit.rule.name)))
         except FilterEvaluationError as exc:
             _record_failure(failures, hit, str(exc))
-    return [copy for subscription, copy in made if subscription not in failures]
+    return [copy for subscription, copy in copies if subscription not in failures]
 
 
 def _record_failure(failures: dict[_Subscription, _Failure], hit: _Hit, problem: str) -> None:

@@ -81,8 +81,8 @@ def sign(resource_uri: str, policy: str, key: str, expires: int) -> str:
 
 def signed_by(token: Token, keys: Iterable[str]) -> bool:
     """Whether the signature was made with one of the keys, compared in constant time."""
-    given = token.signature.encode()
-    agree = [hmac.compare_digest(given, _signature(token.resource, token.expires, key).encode()) for key in keys]
+    signature = token.signature.encode()
+    agree = [hmac.compare_digest(signature, _signature(token.resource, token.expires, key).encode()) for key in keys]
     return any(agree)
 
 
@@ -113,8 +113,8 @@ def check_claims(token: Token, *, host: str, path: str, now: float) -> None:
 def covers(resource: str, host: str, path: str) -> bool:
     """Whether a token's encoded resource URI is the address or a parent of it. Scheme, port and case are ignored."""
     given_host, _, given_path = re.sub("^[a-zA-Z][a-zA-Z0-9+.-]*://", "", unquote(resource)).partition("/")
-    wanted, given = _segments(path), _segments(unquote(given_path.partition("?")[0]))
-    return _host_name(given_host) == _host_name(host) and wanted[: len(given)] == given
+    segments, prefix = _segments(path), _segments(unquote(given_path.partition("?")[0]))
+    return _host_name(given_host) == _host_name(host) and segments[: len(prefix)] == prefix
 
 
 def _signature(resource: str, expires: str, key: str) -> str:

@@ -100,12 +100,12 @@ class StoredMessage:
     @property
     def stored_properties(self) -> dict[str, list]:
         """As raw_application_properties, with the dead-letter reason and description (SB-082)."""
-        found = dict(self.raw_application_properties)
+        properties = dict(self.raw_application_properties)
         if self.dead_letter_reason is not None:
-            found["DeadLetterReason"] = ["string", self.dead_letter_reason]
+            properties["DeadLetterReason"] = ["string", self.dead_letter_reason]
         if self.dead_letter_description is not None:
-            found["DeadLetterErrorDescription"] = ["string", self.dead_letter_description]
-        return found
+            properties["DeadLetterErrorDescription"] = ["string", self.dead_letter_description]
+        return properties
 
     @cached_property
     def amqp(self) -> AmqpSections | None:

@@ -142,9 +142,9 @@ class AmqpSections:
     @classmethod
     def stored(cls, raw: bytes) -> AmqpSections:
         """Sections as stored, which were checked when they were sent."""
-        found = object.__new__(cls)
-        found.raw = raw
-        return found
+        sections = object.__new__(cls)
+        sections.raw = raw
+        return sections
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AmqpSections) and self.raw == other.raw
@@ -215,8 +215,8 @@ class AmqpSections:
 
     def typed_id(self, name: str, text: str | None) -> MessageId | None:
         """An id as it was sent, if it still is the one with this text. name: message-id or correlation-id."""
-        found = self.properties.get(name)
-        return found if found is not None and text_of_id(found) == text else text
+        typed = self.properties.get(name)
+        return typed if typed is not None and text_of_id(typed) == text else text
 
     def _fields(self, section: Section) -> dict[str, Any]:
         raw = self.parts.get(section)
@@ -290,9 +290,9 @@ def joined(parts: Mapping[Section, bytes]) -> bytes:
     return b"".join(parts[section] for section in sorted(parts))
 
 
-def _new_list(section: Section, given: Mapping[str, Any]) -> bytes:
+def _new_list(section: Section, values: Mapping[str, Any]) -> bytes:
     items = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if value is None:
             continue
         kinds = dict(_LISTS[section])[name]
@@ -311,11 +311,11 @@ def _as(kind: str, value: Any) -> bytes:
     return encode_as(kind, value)
 
 
-def _new_annotations(section: Section, given: Mapping[str, Any] | None) -> bytes:
-    if given is None:
+def _new_annotations(section: Section, values: Mapping[str, Any] | None) -> bytes:
+    if values is None:
         return b""
     items: list[bytes] = []
-    for name, value in given.items():
+    for name, value in values.items():
         try:
             items += encode_as("symbol", name), encode(value)
         except (InvalidArgument, TypeError, ValueError, AttributeError, ArithmeticError) as exc:
@@ -352,14 +352,14 @@ def split(data: bytes, *, cut: bool = False) -> list[Part]:
 
 
 def _section(descriptor: Any, at: int) -> Section:
-    found = None
+    known = None
     if kind_of(descriptor) == "ulong":
-        found = next((section for section in Section if section == int(descriptor)), None)
+        known = next((section for section in Section if section == int(descriptor)), None)
     elif kind_of(descriptor) == "symbol":
-        found = _SYMBOLS.get(str(descriptor))
-    if found is None:
+        known = _SYMBOLS.get(str(descriptor))
+    if known is None:
         raise BadEncoding(f"{descriptor!r} at byte {at} describes no section of a message")
-    return found
+    return known
 
 
 def _check_order(parts: Sequence[Part]) -> None:
@@ -399,22 +399,22 @@ def _check_section(part: Part, data: bytes) -> None:
 
 
 def _check_list(part: Part, data: bytes) -> None:
-    fields, found = _LISTS[part.section], items_of(data, part.value_at)
-    if found.kind != "list":
+    fields, listed = _LISTS[part.section], items_of(data, part.value_at)
+    if listed.kind != "list":
         raise BadEncoding(f"the {part.section.words} section at byte {part.at} must hold a list")
-    if len(found.items) > len(fields):
-        raise BadEncoding(f"the {part.section.words} section has {len(found.items)} fields; at most {len(fields)} are known")
-    for (name, kinds), (begin, end) in zip(fields, found.items, strict=False):
+    if len(listed.items) > len(fields):
+        raise BadEncoding(f"the {part.section.words} section has {len(listed.items)} fields; at most {len(fields)} are known")
+    for (name, kinds), (begin, end) in zip(fields, listed.items, strict=False):
         kind = kind_of(decode(data[begin:end]))
         if kind != "null" and kind not in kinds:
             raise BadEncoding(f"{name} in the {part.section.words} section must be a {' or '.join(kinds)}, not a {kind}")
 
 
 def _check_map(part: Part, data: bytes, kinds: Iterable[str]) -> None:
-    found = items_of(data, part.value_at)
-    if found.kind != "map":
+    items = items_of(data, part.value_at)
+    if items.kind != "map":
         raise BadEncoding(f"the {part.section.words} section at byte {part.at} must hold a map")
-    keys = [decode(data[begin:end]) for begin, end in found.items[::2]]
+    keys = [decode(data[begin:end]) for begin, end in items.items[::2]]
     for key in keys:
         if kind_of(key) not in kinds:
             raise BadEncoding(f"a key of the {part.section.words} section must be a {' or '.join(kinds)}, not a {kind_of(key)}")

@@ -177,11 +177,11 @@ def _read(code: int, data: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _items(data: bytes, at: int, count: int, depth: int) -> tuple[list, int]:
-    found = []
+    values = []
     for _ in range(count):
         value, at = decode_from(data, at, depth + 1)
-        found.append(value)
-    return found, at
+        values.append(value)
+    return values, at
 
 
 def _array(data: bytes, at: int, count: int, depth: int) -> tuple[list, int]:
@@ -191,14 +191,14 @@ def _array(data: bytes, at: int, count: int, depth: int) -> tuple[list, int]:
         descriptor, at = decode_from(data, at + 1, depth + 1)
         code = _byte(data, at)
     at += 1
-    head, found = data[begin:at], []
+    head, values = data[begin:at], []
     if count > len(data) and code in _EMPTY:
         raise BadEncoding(f"the array at byte {begin} has {count:,} items without content")
     for _ in range(count):
         first = at
         value, at = _read(code, data, at, depth + 1)
-        found.append(value if descriptor is None else _described(descriptor, value, head + data[first:at]))
-    return found, at
+        values.append(value if descriptor is None else _described(descriptor, value, head + data[first:at]))
+    return values, at
 
 
 def _check_end(kind: str, at: int, stop: int, end: int) -> None:
@@ -211,12 +211,12 @@ def _map(items: Sequence[Any], at: int) -> Any:
         raise BadEncoding(f"the map at byte {at - 1} has a key without a value")
     pairs = list(zip(items[::2], items[1::2], strict=True))
     try:
-        found = dict(pairs)
+        mapping = dict(pairs)
     except TypeError:  # a list or map as a key
         return Typed("map", pairs)
     keys = [(kind_of(key), key) for key, _ in pairs]
-    if len(found) == len(pairs):
-        return found
+    if len(mapping) == len(pairs):
+        return mapping
     if len(set(keys)) < len(keys):
         raise BadEncoding(f"the map at byte {at - 1} has a key twice")
     return Typed("map", pairs)  # such as 1 and 1.0, or a string and a symbol

@@ -121,8 +121,8 @@ def _convert(name: str, result: Any, existing: Any, position: int) -> Any:
     """
     types = _CONVERSIONS[next(kind for kind in _CONVERSIONS if isinstance(result, kind))]
     try:
-        wanted = encode_properties({name: existing})[name][0]
-        for kind in dict.fromkeys([*(kind for kind in types if kind == wanted), types[0]]):
+        existing_type = encode_properties({name: existing})[name][0]
+        for kind in dict.fromkeys([*(kind for kind in types if kind == existing_type), types[0]]):
             stored = _as_amqp(name, kind, result)
             if stored is not None:
                 return stored

@@ -111,6 +111,6 @@ def _check_properties(properties: Mapping[str, Any]) -> None:
         if name.lower() in seen:
             raise InvalidArgument(label, "appears twice (names are case-insensitive)")
         seen.add(name.lower())
-        found = comparable(name, value)
-        if found is None or (isinstance(found, float) and math.isnan(found)):
+        comparable_value = comparable(name, value)
+        if comparable_value is None or (isinstance(comparable_value, float) and math.isnan(comparable_value)):
             raise InvalidArgument(label, f"{value!r} never equals anything")

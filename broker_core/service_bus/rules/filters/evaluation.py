@@ -131,10 +131,10 @@ def _in(tree: syntax.In) -> Evaluate:
     """Evaluated as the OR of = comparisons from left to right; Unknown on the left is Unknown (SB-F09)."""
     value, items, position = compile_value(tree.value), [compile_value(item) for item in tree.items], tree.position
 
-    def one_by_one(view: MessageView, found: Any) -> bool | None:
-        result: bool | None = None if found is None else False
-        for item in items if found is not None else ():
-            match compare("=", found, item(view), position):
+    def one_by_one(view: MessageView, left: Any) -> bool | None:
+        result: bool | None = None if left is None else False
+        for item in items if left is not None else ():
+            match compare("=", left, item(view), position):
                 case True:
                     return True
                 case None:
@@ -147,8 +147,8 @@ def _in(tree: syntax.In) -> Evaluate:
     classes, members = direct
 
     def at_once(view: MessageView) -> bool | None:
-        found = value(view)
-        return found in members if found.__class__ in classes else one_by_one(view, found)
+        left = value(view)
+        return left in members if left.__class__ in classes else one_by_one(view, left)
 
     return at_once
 
@@ -182,8 +182,8 @@ def _like(tree: syntax.Like) -> Evaluate:
     ready = _pattern(constants, position)
 
     def matches_constant(view: MessageView) -> bool | None:
-        found = text(view)
-        return None if found is None else ready(_text(found, position))
+        subject = text(view)
+        return None if subject is None else ready(_text(subject, position))
 
     return matches_constant
 
@@ -213,8 +213,8 @@ def _exists(tree: syntax.Exists) -> Evaluate:
     """Whether a property is present, even if null; a system property is present if it has a value (SB-F10)."""
     match tree.property:
         case syntax.UserProperty(name=name):
-            wanted = name.lower()
-            return lambda view: wanted in view.user
+            key = name.lower()
+            return lambda view: key in view.user
         case syntax.NamedProperty(name=name, position=position):
             name_of, read = compile_value(name), compile_value(tree.property)
 
@@ -222,8 +222,8 @@ def _exists(tree: syntax.Exists) -> Evaluate:
                 scoped = _scoped(name_of(view), position)
                 if scoped is None:
                     return False
-                is_system, wanted = scoped
-                return read(view) is not None if is_system else wanted in view.user
+                is_system, key = scoped
+                return read(view) is not None if is_system else key in view.user
 
             return exists
     value = compile_value(tree.property)

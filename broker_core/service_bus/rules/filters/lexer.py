@@ -64,41 +64,41 @@ def _check(text: str, what: str) -> None:
 def _tokens(text: str, what: str) -> Iterator[Token]:
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None or found.lastgroup is None:
+        match = _TOKEN.match(text, position)
+        if match is None or match.lastgroup is None:
             character = text[position]
             expected = _UNTERMINATED.get(character, "a name, a constant or an operator")
             raise InvalidFilter(what, text, position, f"{character!r}", expected)
-        if found.lastgroup != "space":
-            yield _token(found.lastgroup, found, text, what)
-        position = found.end()
+        if match.lastgroup != "space":
+            yield _token(match.lastgroup, match, text, what)
+        position = match.end()
     yield Token(END, "", len(text), END)
 
 
-def _token(kind: str, found: re.Match, text: str, what: str) -> Token:
-    if found["number"]:
-        return _number(found, text, what)
-    source, value = found.group(), found[kind]
+def _token(kind: str, match: re.Match, text: str, what: str) -> Token:
+    if match["number"]:
+        return _number(match, text, what)
+    source, value = match.group(), match[kind]
     if kind in _DOUBLED:
         doubled = _DOUBLED[kind]
         value = value.replace(doubled, doubled[0])
         if kind != "text":
             kind = "name"
             if not value:
-                raise InvalidFilter(what, text, found.start(), source, "a non-empty name")
+                raise InvalidFilter(what, text, match.start(), source, "a non-empty name")
     elif kind == "word" and value.upper() in RESERVED:
         kind, value = "reserved", value.upper()
-    return Token(kind, value, found.start(), source)
+    return Token(kind, value, match.start(), source)
 
 
-def _number(found: re.Match, text: str, what: str) -> Token:
+def _number(match: re.Match, text: str, what: str) -> Token:
     """A double, or an integer up to 2^63, so that the smallest Int64 can be written with a minus."""
-    source = found["number"]
+    source = match["number"]
     number: int | float
-    if found["exponent"] is None and "." not in source:
+    if match["exponent"] is None and "." not in source:
         kind, number, fits = "integer", int(source), int(source) <= 2**63
     else:
         kind, number, fits = "double", float(source), float(source) != float("inf")
     if not fits:
-        raise InvalidFilter(what, text, found.start(), source, "a number that a 64-bit integer or a double can hold")
-    return Token(kind, source, found.start(), source, number)
+        raise InvalidFilter(what, text, match.start(), source, "a number that a 64-bit integer or a double can hold")
+    return Token(kind, source, match.start(), source, number)

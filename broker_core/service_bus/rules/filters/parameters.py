@@ -23,16 +23,16 @@ def checked_parameters(parameters: Mapping[str, Any] | None, what: str) -> dict[
 
     Raises InvalidArgument for an invalid name or value, and for a duplicate name.
     """
-    found: dict[str, Any] = {}
-    for given, value in (parameters or {}).items():
-        named = _NAME.fullmatch(given) if isinstance(given, str) else None
+    checked: dict[str, Any] = {}
+    for raw_name, value in (parameters or {}).items():
+        named = _NAME.fullmatch(raw_name) if isinstance(raw_name, str) else None
         if named is None:
-            raise InvalidArgument(f"{what} parameter {given!r}", "a name must be @ followed by letters, digits and _")
+            raise InvalidArgument(f"{what} parameter {raw_name!r}", "a name must be @ followed by letters, digits and _")
         name = named[1].lower()
-        if name in found:
-            raise InvalidArgument(f"{what} parameter {given!r}", "appears twice (names are case-insensitive)")
-        found[name] = _checked(f"{what} parameter {given!r}", value)
-    return found
+        if name in checked:
+            raise InvalidArgument(f"{what} parameter {raw_name!r}", "appears twice (names are case-insensitive)")
+        checked[name] = _checked(f"{what} parameter {raw_name!r}", value)
+    return checked
 
 
 def _checked(label: str, value: Any) -> Any:

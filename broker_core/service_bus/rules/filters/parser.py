@@ -276,8 +276,8 @@ class _Parser:
     def parameter(self, token: Token) -> syntax.Constant:
         name = token.value.lower()
         if name not in self.parameters:
-            given = ", ".join(f"@{name}" for name in sorted(self.parameters)[:10])
-            raise self.error(f"a given parameter ({given or 'none'})", token)
+            names = ", ".join(f"@{name}" for name in sorted(self.parameters)[:10])
+            raise self.error(f"a given parameter ({names or 'none'})", token)
         return syntax.Constant(self.parameters[name], token.position)
 
     def property_or_function(self) -> syntax.Value:

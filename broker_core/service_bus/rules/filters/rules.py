@@ -45,8 +45,8 @@ class Rule:
         Raises FilterEvaluationError, also for a copy that could not be stored.
         """
         changed = self.action.apply(message, view) if self.action else message
-        kept = {name: value for name, value in changed.properties.items() if name.lower() != RULE_NAME.lower()}
-        changed = replace(changed, properties=kept | {RULE_NAME: self.name})
+        remaining = {name: value for name, value in changed.properties.items() if name.lower() != RULE_NAME.lower()}
+        changed = replace(changed, properties=remaining | {RULE_NAME: self.name})
         try:
             prepare(changed)
         except (InvalidArgument, MessageTooLarge) as exc:
