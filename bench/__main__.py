@@ -41,17 +41,17 @@ def main() -> int:
     arguments.add_argument("--events", type=int)
     for name in SCALES:
         arguments.add_argument(name, action="store_true")
-    given = arguments.parse_args()
-    parts = given.parts
+    options = arguments.parse_args()
+    parts = options.parts
     unknown = set(parts) - {*PARTS, *WITHIN}
     if unknown:
         print(f"No part named {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
-    for wanted, scale in ((given.small, measuring.SMALL), (given.large, measuring.LARGE)):
-        if wanted:
+    for selected, scale in ((options.small, measuring.SMALL), (options.large, measuring.LARGE)):
+        if selected:
             measuring.use(scale)
-    if given.events:
-        measuring.use(replace(measuring.scale, history=given.events))
+    if options.events:
+        measuring.use(replace(measuring.scale, history=options.events))
     call_command("migrate", verbosity=0)
     with connection.cursor() as cursor:
         cursor.execute("SHOW server_version")

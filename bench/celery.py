@@ -56,14 +56,14 @@ def run(report) -> None:
         _drop_kombus_tables(connection)
 
 
-def _compare(report, other: str, ours: tuple[str, dict], theirs: tuple[str, dict]) -> None:
+def _compare(report, other: str, ours: tuple[str, dict], rival: tuple[str, dict]) -> None:
     tasks, rounds = (SMALL_TASKS, SMALL_PAIRS) if measuring.scale is measuring.SMALL else (TASKS, PAIRS)
-    pairs = [(_trial(tasks, *ours), _trial(tasks, *theirs)) for _ in range(rounds)]
+    pairs = [(_trial(tasks, *ours), _trial(tasks, *rival)) for _ in range(rounds)]
     for work, target in TARGETS[other].items():
-        ratio = statistics.median(mine[work] / yours[work] for mine, yours in pairs)
-        mine, yours = (statistics.median(rates[work] for rates in side) for side in zip(*pairs, strict=True))
+        ratio = statistics.median(own_rates[work] / rival_rates[work] for own_rates, rival_rates in pairs)
+        own_rate, rival_rate = (statistics.median(rates[work] for rates in side) for side in zip(*pairs, strict=True))
         report.row(f"Celery no-op tasks, solo worker, {work}: times {other}", ratio, "times", target)
-        report.line("", f"{mine:,.0f}/s", f"against {yours:,.0f}/s")
+        report.line("", f"{own_rate:,.0f}/s", f"against {rival_rate:,.0f}/s")
 
 
 @contextmanager

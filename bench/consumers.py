@@ -35,12 +35,12 @@ async def _run(report) -> None:
     rate, statements = await _prefetch_of_one(rabbit_queue())
     report.row("a prefetch of one, each delivery acknowledged", rate, "messages/s", MESSAGES_PER_SECOND)
     report.line("statements for each message", f"{statements:.1f}")
-    found = await _while_idle([rabbit_queue() for _ in range(IDLE_CHANNELS)])
+    statement_counts = await _while_idle([rabbit_queue() for _ in range(IDLE_CHANNELS)])
     name = f"statements of {IDLE_CHANNELS} channels that wait, each for a queue of its own"
-    report.row(name, sum(found.values()) / WATCHED_SECONDS, "/s", STATEMENTS_PER_SECOND, at_most=True)
-    found = await _while_idle([rabbit_queue()] * IDLE_CHANNELS)
+    report.row(name, sum(statement_counts.values()) / WATCHED_SECONDS, "/s", STATEMENTS_PER_SECOND, at_most=True)
+    statement_counts = await _while_idle([rabbit_queue()] * IDLE_CHANNELS)
     name = "the same, all for one queue"
-    report.row(name, sum(found.values()) / WATCHED_SECONDS, "/s", STATEMENTS_PER_SECOND, at_most=True)
+    report.row(name, sum(statement_counts.values()) / WATCHED_SECONDS, "/s", STATEMENTS_PER_SECOND, at_most=True)
     statements, singly, together = await _bursts(rabbit_queue())
     report.row(f"statements for {BURST} acknowledgements at once", statements, "", STATEMENTS_FOR_A_BURST, at_most=True)
     remark = f"{together * 1e6:.0f} us with `multiple`"
@@ -122,19 +122,19 @@ async def _publish(queue: EntityAddress, count: int) -> None:
 @contextmanager
 def counted() -> Iterator[Counter]:
     """The statements that this process runs inside the block, by name."""
-    found: Counter = Counter()
+    counts: Counter = Counter()
     plain, plain_aio = driver._execute, aio._execute_on
 
     def execute(statement, *rest):
-        found[statement.name] += 1
+        counts[statement.name] += 1
         return plain(statement, *rest)
 
     def execute_on(statement, *rest):
-        found[statement.name] += 1
+        counts[statement.name] += 1
         return plain_aio(statement, *rest)
 
     driver._execute, aio._execute_on = execute, execute_on
     try:
-        yield found
+        yield counts
     finally:
         driver._execute, aio._execute_on = plain, plain_aio

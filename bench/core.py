@@ -86,10 +86,10 @@ def _sends(report) -> None:
     compare(report, "send, batches of 100, against a bare insert of the same columns", partial(send, queue), columns, 0.65)
     compare(report, "send, batches of 100, history off", partial(send, off), plain, 0.6)
     if pgmq.version():
-        theirs = partial(pgmq.send, pgmq.a_queue())
+        pgmq_send = partial(pgmq.send, pgmq.a_queue())
         for words, n, target in (("two connections to one queue", 2, 1.2), ("one connection", 1, 1.4)):
             name = f"send, batches of 100, {words}, against PGMQ's send_batch"
-            compare(report, name, partial(send, queue), theirs, target, n=n)
+            compare(report, name, partial(send, queue), pgmq_send, target, n=n)
         compare(report, "the same, two connections, a queue each", *_to_own_queues(), 1.2)
     empty()
 
@@ -97,8 +97,8 @@ def _sends(report) -> None:
 def _to_own_queues() -> tuple[Callable[[], int], Callable[[], int]]:
     """Sends to a queue of the process, which is created in the first call; that one is not counted."""
     ours = cache(lambda _process: a_queue())
-    theirs = cache(lambda _process: pgmq.a_queue())
-    return lambda: send(ours(os.getpid())), lambda: pgmq.send(theirs(os.getpid()))
+    pgmq_queue = cache(lambda _process: pgmq.a_queue())
+    return lambda: send(ours(os.getpid())), lambda: pgmq.send(pgmq_queue(os.getpid()))
 
 
 def _receives(report) -> None:
@@ -126,18 +126,18 @@ def _drained(
     target: float,
     ours: Callable[[EntityAddress], int],
     queue: EntityAddress,
-    theirs: Callable[[], int],
-    fill_theirs: Callable[[int], None],
+    rival: Callable[[], int],
+    fill_rival: Callable[[int], None],
 ) -> None:
     """A row with the ratio of two kinds of work by two connections that drain a backlog, which is filled up before each turn."""
     turns = []
     for _ in range(measuring.scale.turns):
         fill(queue, 60_000)
-        fill_theirs(120_000)
-        turns.append((rate(lambda: ours(queue), connections_=2), rate(theirs, connections_=2)))
-    mine, other = (statistics.median(side) for side in zip(*turns, strict=True))
+        fill_rival(120_000)
+        turns.append((rate(lambda: ours(queue), connections_=2), rate(rival, connections_=2)))
+    own_rate, other = (statistics.median(side) for side in zip(*turns, strict=True))
     report.row(name, statistics.median(a / b for a, b in turns), "times", target)
-    report.line("", f"{mine:,.0f}/s", f"against {other:,.0f}/s")
+    report.line("", f"{own_rate:,.0f}/s", f"against {other:,.0f}/s")
     empty()
 
 
@@ -193,6 +193,6 @@ def _drain_rate(queue: EntityAddress, count: int, *, polls: int) -> float:
     ready.wait()
     fill(queue, count)
     go.set()
-    found = out.get()
+    drain_rate = out.get()
     process.join()
-    return found
+    return drain_rate

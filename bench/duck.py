@@ -138,16 +138,16 @@ def lives(files: Sequence[str], output: Path) -> float:
 def roll_up(files: Sequence[str], output: Path) -> float:
     """Count lives and attempts by steps of five minutes. Returns processor seconds."""
     rows, entered = ROWS.format(files=list(files)), ENTERED.format(cancelled=outcomes.CANCELLED)
-    statements = [one.format(rows=rows, entered=entered, output=output) for one in (COUNTS, HISTOGRAMS)]
+    statements = [statement.format(rows=rows, entered=entered, output=output) for statement in (COUNTS, HISTOGRAMS)]
     return _run("; ".join(statements), output)
 
 
 def rows(question: str, files: Sequence[str]) -> tuple:
     """The row of a question about files, such as `count(*)`."""
     with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT {question} FROM {ROWS.format(files=list(files))}").fetchone()
-    assert found is not None
-    return found
+        row = connection.execute(f"SELECT {question} FROM {ROWS.format(files=list(files))}").fetchone()
+    assert row is not None
+    return row
 
 
 def _run(statements: str, output: Path) -> float:

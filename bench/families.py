@@ -57,41 +57,41 @@ def rabbit_queue(**options) -> EntityAddress:
 def _singly(queue: EntityAddress) -> int:
     for _ in range(RECEIVE):
         service_bus.send(queue, [Message(BODY)])
-    held = service_bus.receive(queue, RECEIVE)
-    for message in held:
+    messages = service_bus.receive(queue, RECEIVE)
+    for message in messages:
         service_bus.complete(queue, message.lock_token)
-    return len(held)
+    return len(messages)
 
 
 def _put_get_delete(queue: EntityAddress) -> int:
     for _ in range(RECEIVE):
         queue_storage.put(queue, TEXT)
-    held = queue_storage.get(queue, RECEIVE)
-    for message in held:
+    messages = queue_storage.get(queue, RECEIVE)
+    for message in messages:
         queue_storage.delete(queue, message.message_id, message.pop_receipt)
-    return len(held)
+    return len(messages)
 
 
 def _publish_singly(queue: EntityAddress) -> int:
     for _ in range(RECEIVE):
         rabbitmq.publish(VHOST, [rabbitmq.Publication(BODY, routing_key=queue.path)])
-    held = rabbitmq.take(queue, RECEIVE, owner_id=_connection_id(os.getpid()), holder="bench")
-    for delivery in held:
+    deliveries = rabbitmq.take(queue, RECEIVE, owner_id=_connection_id(os.getpid()), holder="bench")
+    for delivery in deliveries:
         rabbitmq.acknowledge(queue, [delivery.token])
-    return len(held)
+    return len(deliveries)
 
 
 def _in_batches(queue: EntityAddress) -> int:
     service_bus.send(queue, [Message(BODY)] * BATCH)
-    held = service_bus.receive(queue, BATCH)
-    return len(service_bus.complete(queue, [m.lock_token for m in held]).settled)
+    messages = service_bus.receive(queue, BATCH)
+    return len(service_bus.complete(queue, [m.lock_token for m in messages]).settled)
 
 
 def _publish_in_batches(queue: EntityAddress) -> int:
     rabbitmq.publish(VHOST, [rabbitmq.Publication(BODY, routing_key=queue.path)] * BATCH)
-    held = rabbitmq.take(queue, BATCH, owner_id=_connection_id(os.getpid()), holder="bench")
-    rabbitmq.acknowledge(queue, [d.token for d in held])
-    return len(held)
+    deliveries = rabbitmq.take(queue, BATCH, owner_id=_connection_id(os.getpid()), holder="bench")
+    rabbitmq.acknowledge(queue, [d.token for d in deliveries])
+    return len(deliveries)
 
 
 @cache
@@ -160,8 +160,8 @@ def _expired_behind_the_head(report) -> None:
 
         def cycle(queue: EntityAddress) -> Callable[[], int]:
             def work() -> int:
-                found = rabbitmq.get(queue, owner_id=connection.id, holder="bench")
-                rabbitmq.requeue(queue, [found.token])
+                delivery = rabbitmq.get(queue, owner_id=connection.id, holder="bench")
+                rabbitmq.requeue(queue, [delivery.token])
                 return 1
 
             return work

@@ -68,11 +68,13 @@ def _batches(report, topic: EntityAddress, count: int, batch: int, target: float
     copies = count * batch
     plain = bare(INSERT_BARE, [BODY] * min(copies, MOST_ROWS))
     rates = [[rate(work, connections_=1) for work in (publish, plain, _multiplied_by_server(batch, count))] for _ in range(TURNS)]
-    ours, theirs, there = (statistics.median(side) for side in zip(*rates, strict=True))
-    ratio = statistics.median(mine / other for mine, other, _ in rates)
+    ours, plain_rate, multiplied = (statistics.median(side) for side in zip(*rates, strict=True))
+    ratio = statistics.median(own / other for own, other, _ in rates)
     name = f"topic to {count:,} subscriptions, batches of {batch}"
     report.row(f"{name}: copies, against a bare insert of as many rows", ratio, "times", target)
-    report.line("", f"{ours:,.0f}/s", f"against {theirs:,.0f}/s; {ours / there:.2f} times one whose rows the server multiplies")
+    report.line(
+        "", f"{ours:,.0f}/s", f"against {plain_rate:,.0f}/s; {ours / multiplied:.2f} times one whose rows the server multiplies"
+    )
     empty()
 
 
@@ -113,9 +115,9 @@ def _correlations(report) -> None:
     """A message that matches one of many correlation filters, against a topic with one filter: times of a send."""
     count = measuring.scale.correlations
     many = _topic([CorrelationFilter(subject=f"s{i}") for i in range(count)])
-    one = _topic([CorrelationFilter(subject="s0")])
+    single = _topic([CorrelationFilter(subject="s0")])
     for batch in (1, 10):
-        sends = [_publish(topic, 1, batch) for topic in (many, one)]
+        sends = [_publish(topic, 1, batch) for topic in (many, single)]
         times: tuple[list, list] = ([], [])
         for _ in range(40 * measuring.scale.turns):
             for taken, send in zip(times, sends, strict=True):
@@ -124,6 +126,6 @@ def _correlations(report) -> None:
         name = f"{count:,} correlation filters, 1 match, batches of {batch}: time of a send, in times of one filter's"
         report.row(name, of_many / of_one, "times", 2, at_most=True)
         report.line("", f"{of_many * 1e3:.2f} ms", f"against {of_one * 1e3:.2f} ms")
-    for topic in (many, one):
+    for topic in (many, single):
         entities.delete_topic(topic)
     empty()

@@ -52,11 +52,11 @@ def _backlogs(report) -> None:
 
 def _report(report, name: str, rates: dict[int, list[float]]) -> None:
     least = min(rates)
-    for size, found in rates.items():
-        report.line(f"{name}, at a backlog of {size:,}", f"{statistics.median(found):,.0f}/s")
+    for size, size_rates in rates.items():
+        report.line(f"{name}, at a backlog of {size:,}", f"{statistics.median(size_rates):,.0f}/s")
         if size == least:
             continue
-        ratio = statistics.median(mine / small for mine, small in zip(found, rates[least], strict=True))
+        ratio = statistics.median(large / small for large, small in zip(size_rates, rates[least], strict=True))
         target = LEAST if size >= min(1_000_000, max(rates)) else None
         report.row(f"the same, in times of a backlog of {least:,}", ratio, "times", target)
 

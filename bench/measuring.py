@@ -159,7 +159,7 @@ def empty() -> None:
 
 # The work
 
-_held: dict[int, list[UUID]] = {}  # by process, the tokens that its next receive completes
+_tokens: dict[int, list[UUID]] = {}  # by process, the tokens that its next receive completes
 
 
 def send(queue: EntityAddress) -> int:
@@ -167,15 +167,15 @@ def send(queue: EntityAddress) -> int:
 
 
 def receive_and_complete(queue: EntityAddress) -> int:
-    held = service_bus.receive(queue, RECEIVE)
-    return len(service_bus.complete(queue, [m.lock_token for m in held]).settled)
+    messages = service_bus.receive(queue, RECEIVE)
+    return len(service_bus.complete(queue, [m.lock_token for m in messages]).settled)
 
 
 def receive_completing(queue: EntityAddress) -> int:
     """Receive RECEIVE messages and complete those that this process received before. Returns how many were completed."""
-    held = service_bus.receive(queue, RECEIVE, completing=_held.get(os.getpid(), []))
-    _held[os.getpid()] = [m.lock_token for m in held]
-    return len(held.completed.settled)
+    messages = service_bus.receive(queue, RECEIVE, completing=_tokens.get(os.getpid(), []))
+    _tokens[os.getpid()] = [m.lock_token for m in messages]
+    return len(messages.completed.settled)
 
 
 def send_and_receive(queue: EntityAddress) -> int:
@@ -189,15 +189,15 @@ def send_and_receive(queue: EntityAddress) -> int:
 def against(ours: Callable[[], int], bare_: Callable[[], int], *, connections_: int = 2) -> tuple[float, tuple[float, float]]:
     """The median ratio of rates, and the median rates, of two kinds of work in turns."""
     pairs = [(rate(ours, connections_=connections_), rate(bare_, connections_=connections_)) for _ in range(scale.turns)]
-    mine, theirs = zip(*pairs, strict=True)
-    return statistics.median(a / b for a, b in pairs), (statistics.median(mine), statistics.median(theirs))
+    own_rates, bare_rates = zip(*pairs, strict=True)
+    return statistics.median(a / b for a, b in pairs), (statistics.median(own_rates), statistics.median(bare_rates))
 
 
 def compare(report, name: str, ours: Callable[[], int], other: Callable[[], int], target: float, *, n: int = 2) -> None:
     """A row with the ratio of two kinds of work by n connections, in turns, and a line with their rates."""
-    ratio, (mine, theirs) = against(ours, other, connections_=n)
+    ratio, (own_rate, other_rate) = against(ours, other, connections_=n)
     report.row(name, ratio, "times", target)
-    report.line("", f"{mine:,.0f}/s", f"against {theirs:,.0f}/s")
+    report.line("", f"{own_rate:,.0f}/s", f"against {other_rate:,.0f}/s")
 
 
 def rate(work: Callable[[], int], *, connections_: int, seconds: float | None = None) -> float:
@@ -222,9 +222,9 @@ def in_processes(works: Sequence[Callable[[], float]]) -> list[float]:
     answers = [out.get() for _ in processes]
     for process in processes:
         process.join()
-    for found in answers:
-        if isinstance(found, RuntimeError):
-            raise found
+    for result in answers:
+        if isinstance(result, RuntimeError):
+            raise result
     return answers
 
 

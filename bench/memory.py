@@ -47,10 +47,10 @@ def run(report) -> None:
 def _megabytes(process: psutil.Process) -> float:
     """Megabytes of a process; 0 if it has ended."""
     try:
-        found = process.memory_full_info()
+        info = process.memory_full_info()
     except psutil.NoSuchProcess:
         return 0.0
-    return getattr(found, "pss", found.rss) / MB
+    return getattr(info, "pss", info.rss) / MB
 
 
 def _client() -> float:

@@ -116,8 +116,8 @@ def _of_size(report, size: Size) -> None:
         folded = _fold_milliseconds(namespace)
         report.line(f"{name}: folding {FOLDED:,} entries of {min(size.queues, BUSY):,} queues into traffic", folded)
         queue = EntityAddress(namespace, "queue-000500")
-        one = _milliseconds(lambda: reads.entity(queue))
-        report.line(f"{name}: one queue's counts, rates and state", f"{one:.3g} ms")
+        milliseconds = _milliseconds(lambda: reads.entity(queue))
+        report.line(f"{name}: one queue's counts, rates and state", f"{milliseconds:.3g} ms")
         listing = _milliseconds(lambda: reads.list_messages(queue, cursor="below-500"))
         report.row(f"{name}: a page of a list", listing, "ms", LIST_MS, at_most=True)
     finally:
@@ -183,6 +183,6 @@ def _ledger_milliseconds(namespace: str) -> float:
         params = EntityFilter(namespace=namespace).parameters()
         params |= {"with_oldest": False, "expired_cap": reads.EXPIRED_CAP_OF_MANY}
         statement = f"EXPLAIN (ANALYZE, TIMING ON, FORMAT JSON) {SQL['read_tallies']}"
-        [[found]] = cursor.execute(statement, params).fetchall()
-    nodes = {node.get("Subplan Name"): node["Actual Total Time"] for node in found[0]["Plan"]["Plans"]}
+        [[plan]] = cursor.execute(statement, params).fetchall()
+    nodes = {node.get("Subplan Name"): node["Actual Total Time"] for node in plan[0]["Plan"]["Plans"]}
     return nodes["CTE lists"] + nodes["CTE holds"] - nodes["CTE entities"]  # these are read for the holds

@@ -25,12 +25,12 @@ _own: dict[int, psycopg.Connection] = {}  # by process
 @cache
 def version() -> str:
     """The version of PGMQ that was installed in the bench's database; empty: its SQL is not at hand."""
-    found = _sql()
-    if found is None:
+    extension = _sql()
+    if extension is None:
         return ""
     _connection().execute("DROP SCHEMA IF EXISTS pgmq CASCADE")
-    _connection().execute(found[1])
-    return found[0]
+    _connection().execute(extension[1])
+    return extension[0]
 
 
 def _sql() -> tuple[str, str] | None:
@@ -69,8 +69,8 @@ def send(queue: str) -> int:
 
 def read_and_delete(queue: str) -> int:
     """Read RECEIVE messages and delete them in a second call."""
-    found = _rows("SELECT msg_id, read_ct, enqueued_at, vt, message::text FROM pgmq.read(%s, %s, %s)", queue, SECONDS, RECEIVE)
-    return len(_rows("SELECT * FROM pgmq.delete(%s, %s::bigint[])", queue, [row.msg_id for row in found])) if found else 0
+    rows = _rows("SELECT msg_id, read_ct, enqueued_at, vt, message::text FROM pgmq.read(%s, %s, %s)", queue, SECONDS, RECEIVE)
+    return len(_rows("SELECT * FROM pgmq.delete(%s, %s::bigint[])", queue, [row.msg_id for row in rows])) if rows else 0
 
 
 def _rows(statement: str, *parameters: object) -> list:

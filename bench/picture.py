@@ -138,8 +138,8 @@ def _keep_busy(queue: EntityAddress) -> None:
     due = time.monotonic()
     while True:
         service_bus.send(queue, [Message(b"x")] * BATCH)
-        found = service_bus.receive(queue, BATCH)
-        service_bus.complete(queue, [one.lock_token for one in found])
+        messages = service_bus.receive(queue, BATCH)
+        service_bus.complete(queue, [message.lock_token for message in messages])
         due += 3 * BATCH / EVENTS_PER_SECOND
         time.sleep(max(0.0, due - time.monotonic()))
 

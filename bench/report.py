@@ -35,8 +35,8 @@ class Report:
         """A figure with its target, a minimum or, with at_most, a maximum."""
         row = Row(name, value, unit, target, at_most)
         self.rows.append(row)
-        wanted = "" if target is None else f"{'at most' if at_most else 'at least'} {target:g}: {'met' if row.met else 'MISSED'}"
-        self.line(name, f"{value:.3g} {unit}", wanted)
+        verdict = "" if target is None else f"{'at most' if at_most else 'at least'} {target:g}: {'met' if row.met else 'MISSED'}"
+        self.line(name, f"{value:.3g} {unit}", verdict)
 
     def end(self) -> int:
         missed = [row for row in self.rows if not row.met]

@@ -79,21 +79,21 @@ class Jobs:
     def used(self) -> float:
         """Processor seconds of the driver and its processes, those that have ended included."""
         total = 0.0
-        for one in self._processes():
+        for process in self._processes():
             with suppress(psutil.NoSuchProcess):
-                total += sum(one.cpu_times()[:4])
+                total += sum(process.cpu_times()[:4])
         return total
 
     def megabytes(self) -> float:
         """The memory of the driver and its processes."""
         total = 0
-        for one in self._processes():
+        for process in self._processes():
             with suppress(psutil.NoSuchProcess):
-                total += one.memory_info().rss
+                total += process.memory_info().rss
         return total / MB
 
     def java_command(self) -> list[str]:
-        return next(one.cmdline() for one in self._processes() if one.name() == "java")
+        return next(process.cmdline() for process in self._processes() if process.name() == "java")
 
     def class_list(self) -> Path:
         return self._driver.folder / "classes.txt"
@@ -122,7 +122,7 @@ def run(report) -> None:
     try:
         of_small, _, _ = _lives(report, folder / "small", _generated(report, events // 10))
         even = _generated(report, events)
-        of_large, derived, most = _lives(report, folder / "large", even, shown=True)
+        of_large, derived, most = _lives(report, folder / "large", even, reported=True)
         name = f"lives of {even.events:,} events"
         report.row(f"{name}, against a tenth of them", of_large / of_small, "times", 11, at_most=True)
         report.row(f"{name}, most memory of the driver's processes", most / 1024, "GB", 2, at_most=True)
@@ -152,22 +152,22 @@ def _generated(report, events: int, *, skew: float | None = None) -> Generated:
         raise AssertionError(run.message)
     seconds = run.duration.total_seconds()
     report.line(f"generate {run.events:,} events, with a new driver", f"{run.events / seconds:,.0f}/s")
-    here = current_archive()
+    archive_files = current_archive()
     paths = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, namespace_id=queues[0].namespace_id).order_by("path")
-    return Generated(run.events, [here.address(one.path) for one in paths], [one.pk for one in queues])
+    return Generated(run.events, [archive_files.address(file.path) for file in paths], [queue.pk for queue in queues])
 
 
-def _lives(report, folder: Path, of: Generated, *, shown: bool = False) -> tuple[float, Path, float]:
+def _lives(report, folder: Path, of: Generated, *, reported: bool = False) -> tuple[float, Path, float]:
     """Derive lives by a new driver, and by DuckDB. Returns the seconds of the job, its folder, and the most memory."""
     with _jobs(folder, of.events) as jobs:
         start = _first_job(jobs, folder, of.files[0])
         took = jobs.run("lives", **_of_lives(of.files, [], folder / "lives", of.events))
         most = jobs.most
     by_duckdb = duck.lives(of.files, folder / "duckdb")
-    ours, theirs = (duck.rows(COUNTED, _files(folder / name, "lives")) for name in ("lives", "duckdb"))
-    if ours != theirs:
-        raise AssertionError(f"The job has {ours} rows, lives and attempts; DuckDB has {theirs}.")
-    if shown:
+    ours, of_duckdb = (duck.rows(COUNTED, _files(folder / name, "lives")) for name in ("lives", "duckdb"))
+    if ours != of_duckdb:
+        raise AssertionError(f"The job has {ours} rows, lives and attempts; DuckDB has {of_duckdb}.")
+    if reported:
         report.line(
             f"lives of {of.events:,} events", f"{took:.1f} s", f"after a start of {start:.1f} s; DuckDB {by_duckdb:.1f} s"
         )
@@ -194,11 +194,11 @@ def _counts_and_reports(report, folder: Path, of: Generated, derived: Path) -> N
         of_rolled = sum(duck.rows("count(*)", files)[0] for files in rolled.values())
         report.row("rows of a roll-up, to lives and attempts", of_rolled / (ended + tried), "times", 0.2, at_most=True)
         for which, ids, most in (("one queue", of.entity_ids[:1], 1.5), ("a namespace", of.entity_ids, 3)):
-            for slug, given in (
+            for slug, values in (
                 ("waiting", {"files": rolled, "rolled": {"lives": lives}}),
                 ("locks", {"files": {"lives": lives, "events": of.files}}),
             ):
-                asked = {"reports": [_request(folder, slug, ids, given)]}
+                asked = {"reports": [_request(folder, slug, ids, values)]}
                 spent = [jobs.run("reporting", **asked) for _ in range(3)][-1]
                 read = "of roll-ups" if slug == "waiting" else "over lives"
                 report.row(f"report {slug} {read}, warm: {which}", spent, "s", most, at_most=True)
@@ -206,8 +206,8 @@ def _counts_and_reports(report, folder: Path, of: Generated, derived: Path) -> N
 
 def _increments(report, folder: Path, of: Generated) -> None:
     """The last INCREMENTS times INCREMENT events of a history, each derived with the messages that were open before."""
-    columns = [pq.read_table(one, columns=["recorded_at"])["recorded_at"] for one in of.files]
-    instants = pa.chunked_array([chunk for one in columns for chunk in one.chunks]).combine_chunks()
+    columns = [pq.read_table(file, columns=["recorded_at"])["recorded_at"] for file in of.files]
+    instants = pa.chunked_array([chunk for column in columns for chunk in column.chunks]).combine_chunks()
     size = min(INCREMENT, of.events // (2 * INCREMENTS))
     order = pc.sort_indices(instants)
     bounds = [instants[order[of.events - size * left].as_py()] for left in range(INCREMENTS, 0, -1)]
@@ -221,8 +221,8 @@ def _increments(report, folder: Path, of: Generated) -> None:
             spent.append(jobs.run("lives", **_of_lives(part, carried, output, size)))
             carried = _files(output, "open")
         idle = jobs.megabytes()
-    [held] = duck.rows("count(*)", carried) if carried else (0,)
-    name = f"lives of an increment of {size:,} events, with {held:,} carried rows, warm"
+    [carried_rows] = duck.rows("count(*)", carried) if carried else (0,)
+    name = f"lives of an increment of {size:,} events, with {carried_rows:,} carried rows, warm"
     report.row(name, statistics.median(spent[1:]), "s", 2, at_most=True)
     report.row("memory of an idle driver", idle, "MB", 600, at_most=True)
 
@@ -243,19 +243,19 @@ def _of_lives(files: Sequence[str], carried: Sequence[str], output: Path, events
     }  # fmt: skip
 
 
-def _request(folder: Path, slug: str, entity_ids: Sequence[int], given: dict[str, Any]) -> dict[str, Any]:
+def _request(folder: Path, slug: str, entity_ids: Sequence[int], values: dict[str, Any]) -> dict[str, Any]:
     """The request of a report over all days, by the hour."""
     end = _midnight()
     span = {"start": (end - timedelta(days=DAYS)).isoformat(), "end": end.isoformat()}
     return {
         "report": slug, "title": slug, "result": str(folder / f"{slug}.tables"), "entity_ids": list(entity_ids), "span": span,
-        "now": end.isoformat(), "step_seconds": 3600, "values": {}, **given,
+        "now": end.isoformat(), "step_seconds": 3600, "values": {}, **values,
     }  # fmt: skip
 
 
 def _between(files: Sequence[str], folder: Path, start: Any, end: Any) -> list[str]:
     """New files with the events of files that were recorded from `start` up to, but not including, `end` (None: no bound)."""
-    found = []
+    paths = []
     for number, file in enumerate(files):
         rows = pq.ParquetFile(file).read()
         if start is not None:
@@ -266,8 +266,8 @@ def _between(files: Sequence[str], folder: Path, start: Any, end: Any) -> list[s
             path = folder / Path(file).parent.parent.name / Path(file).parent.name / f"{number}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(rows, path)
-            found.append(str(path))
-    return found
+            paths.append(str(path))
+    return paths
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def _jobs(folder: Path, events: int) -> Iterator[Jobs]:
 
 
 def _files(folder: Path, content: str) -> list[str]:
-    return [str(one) for one in sorted(folder.glob(f"content={content}/**/*.parquet"))]
+    return [str(path) for path in sorted(folder.glob(f"content={content}/**/*.parquet"))]
 
 
 def _pairs(bounds: Sequence[Any]) -> list[tuple[Any, Any]]:

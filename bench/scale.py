@@ -56,8 +56,8 @@ def _compare(report, name: str, work: _Work, plain: Callable[[], int], queues: S
         pairs.append((ours, _rate([plain] * len(queues))))
         empty()
     report.row(name, statistics.median(ours / bare_ for ours, bare_ in pairs), "times")
-    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-    report.line("", f"{ours:,.0f}/s", f"against {theirs:,.0f}/s")
+    ours, plain_rate = (statistics.median(side) for side in zip(*pairs, strict=True))
+    report.line("", f"{ours:,.0f}/s", f"against {plain_rate:,.0f}/s")
 
 
 def _rate(works: Sequence[Callable[[], int]]) -> float:

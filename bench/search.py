@@ -61,9 +61,9 @@ def run(report) -> None:
             _search(report, name, text.replace("none/", f"{namespace}/"))
         for name, id in (("a message that is present", "queue-000500-1"), ("one that is gone", f"queue-000500-{each + 1}")):
             began = time.perf_counter()
-            found = reads.messages_with_id(id)
+            result = reads.messages_with_id(id)
             took = (time.perf_counter() - began) * 1000
-            assert len(found.messages) == 1, found
+            assert len(result.messages) == 1, result
             report.row(f"look up {name} by its id", took, "ms", LOOK_UP_MS, at_most=True)
     finally:
         remove(namespace)
@@ -80,10 +80,10 @@ def _record(namespace: str, each: int) -> None:
 
 
 def _search(report, name: str, text: str) -> None:
-    wanted, cursor, scanned, slices = reads.parse_filter(text, now=datetime.now(UTC)), None, 0, []
+    message_filter, cursor, scanned, slices = reads.parse_filter(text, now=datetime.now(UTC)), None, 0, []
     while len(slices) < SLICES:
         began = time.perf_counter()
-        part = reads.search_slice(wanted, cursor)
+        part = reads.search_slice(message_filter, cursor)
         slices.append(time.perf_counter() - began)
         scanned, cursor = scanned + part.scanned, part.cursor
         if cursor is None:

@@ -25,15 +25,15 @@ def run(report) -> None:
         rates.append((by_session, without))
     name = f"{measuring.scale.sessions:,} sessions of {EACH}, {RECEIVERS} receivers of the next"
     report.row(f"{name}, in times of the rate without sessions", statistics.median(ratios), "times", 0.5)
-    mine, theirs = (statistics.median(side) for side in zip(*rates, strict=True))
-    report.line("", f"{mine:,.0f}/s", f"against {theirs:,.0f}/s")
+    own_rate, plain_rate = (statistics.median(side) for side in zip(*rates, strict=True))
+    report.line("", f"{own_rate:,.0f}/s", f"against {plain_rate:,.0f}/s")
 
 
 def _turn(work, queue: EntityAddress, sessions: int) -> float:
     fill(queue, measuring.scale.sessions * EACH, sessions=sessions)
-    found = rate(lambda: work(queue), connections_=RECEIVERS)
+    turn_rate = rate(lambda: work(queue), connections_=RECEIVERS)
     empty()
-    return found
+    return turn_rate
 
 
 def _next_session(queue: EntityAddress) -> int:

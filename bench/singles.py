@@ -37,14 +37,14 @@ def run(report) -> None:
 
 def _one_at_a_time(report) -> None:
     queue = a_queue()
-    one = psycopg.Cursor(connections.current())
+    cursor = psycopg.Cursor(connections.current())
     times: dict[str, list[float]] = {"bare": [], "send": [], "receive": [], "complete": []}
     for _ in range(1500):
-        times["bare"].append(timed(lambda: one.execute(INSERT_BARE, {"bodies": [BODY]}))[0])
+        times["bare"].append(timed(lambda: cursor.execute(INSERT_BARE, {"bodies": [BODY]}))[0])
         times["send"].append(timed(lambda: service_bus.send(queue, [Message(BODY)]))[0])
-        seconds, (held,) = timed(lambda: service_bus.receive(queue))
+        seconds, (message,) = timed(lambda: service_bus.receive(queue))
         times["receive"].append(seconds)
-        times["complete"].append(timed(lambda held=held: service_bus.complete(queue, held.lock_token))[0])
+        times["complete"].append(timed(lambda message=message: service_bus.complete(queue, message.lock_token))[0])
     plain = statistics.median(times["bare"])
     report.line("a bare single-row insert", f"{plain * 1e6:,.0f} us")
     for name, most in MOST.items():
@@ -60,13 +60,13 @@ def _asyncio_against_synchronous(report) -> None:
 
     async def by_a_task() -> None:
         await service_bus.send.aio(ours, [Message(BODY)])
-        (held,) = await service_bus.receive.aio(ours)
-        await service_bus.complete.aio(ours, held.lock_token)
+        (message,) = await service_bus.receive.aio(ours)
+        await service_bus.complete.aio(ours, message.lock_token)
 
     def by_a_thread() -> None:
         service_bus.send(other, [Message(BODY)])
-        (held,) = service_bus.receive(other)
-        service_bus.complete(other, held.lock_token)
+        (message,) = service_bus.receive(other)
+        service_bus.complete(other, message.lock_token)
 
     async def in_turns() -> None:
         for _ in range(1_000):
@@ -88,11 +88,11 @@ def _asyncio_against_synchronous(report) -> None:
 
 def _in_flight(report) -> None:
     """A receive from a queue of which many messages are locked, against one from a queue without locked messages, in turns."""
-    held, plain, calls = measuring.scale.in_flight, 2_000, 1_500
+    in_flight, plain, calls = measuring.scale.in_flight, 2_000, 1_500
     queues = {"in flight": a_queue(lock_duration=timedelta(minutes=5)), "none": a_queue(lock_duration=timedelta(minutes=5))}
-    fill(queues["in flight"], held + plain)
+    fill(queues["in flight"], in_flight + plain)
     fill(queues["none"], plain)
-    for _ in range(held // BATCH):
+    for _ in range(in_flight // BATCH):
         service_bus.receive(queues["in flight"], BATCH)
     times: dict[str, list[float]] = {name: [] for name in queues}
     for _ in range(calls):
@@ -102,7 +102,7 @@ def _in_flight(report) -> None:
             if name == "none":
                 service_bus.complete(queue, message.lock_token)
     ratio = statistics.mean(times["in flight"]) / statistics.mean(times["none"])
-    report.row(f"receive with {held:,} messages in flight, against none", ratio, "times", 2, at_most=True)
+    report.row(f"receive with {in_flight:,} messages in flight, against none", ratio, "times", 2, at_most=True)
     empty()
 
 
@@ -115,7 +115,7 @@ def _many_callers(report, what: str, rate_of: Callable[[EntityAddress, bool], fl
     """Sends of callers with one name are gathered; those of callers with different names are not."""
     queue = a_queue()
     turns = [
-        tuple(in_processes([lambda alike=alike: rate_of(queue, alike)])[0] for alike in (True, False))
+        tuple(in_processes([lambda same_actor=same_actor: rate_of(queue, same_actor)])[0] for same_actor in (True, False))
         for _ in range(measuring.scale.turns)
     ]
     gathered, alone = (statistics.median(side) for side in zip(*turns, strict=True))
@@ -124,11 +124,11 @@ def _many_callers(report, what: str, rate_of: Callable[[EntityAddress, bool], fl
     report.line("", f"{gathered:,.0f}/s", f"against {alone:,.0f}/s")
 
 
-def _actors(alike: bool) -> list[Actor]:
-    return [Actor("process", "bench" if alike else uuid4().hex, Right.ALL) for _ in range(CALLERS)]
+def _actors(same_actor: bool) -> list[Actor]:
+    return [Actor("process", "bench" if same_actor else uuid4().hex, Right.ALL) for _ in range(CALLERS)]
 
 
-def _by_threads(queue: EntityAddress, alike: bool) -> float:
+def _by_threads(queue: EntityAddress, same_actor: bool) -> float:
     """Messages per second after a second to connect and plan."""
     sent, ends = itertools.count(), time.monotonic() + 1 + measuring.scale.seconds
 
@@ -137,7 +137,7 @@ def _by_threads(queue: EntityAddress, alike: bool) -> float:
             service_bus.send(queue, [Message(BODY)], actor=actor)
             next(sent)
 
-    threads = [threading.Thread(target=work, args=(actor,)) for actor in _actors(alike)]
+    threads = [threading.Thread(target=work, args=(actor,)) for actor in _actors(same_actor)]
     for thread in threads:
         thread.start()
     time.sleep(1)
@@ -149,7 +149,7 @@ def _by_threads(queue: EntityAddress, alike: bool) -> float:
     return done / took
 
 
-def _by_tasks(queue: EntityAddress, alike: bool) -> float:
+def _by_tasks(queue: EntityAddress, same_actor: bool) -> float:
     async def work(actor: Actor, ends: float, sent: itertools.count) -> None:
         while time.monotonic() < ends:
             await service_bus.send.aio(queue, [Message(BODY)], actor=actor)
@@ -157,7 +157,7 @@ def _by_tasks(queue: EntityAddress, alike: bool) -> float:
 
     async def all_of_them() -> float:
         sent, ends = itertools.count(), time.monotonic() + 1 + measuring.scale.seconds
-        tasks = [asyncio.ensure_future(work(actor, ends, sent)) for actor in _actors(alike)]
+        tasks = [asyncio.ensure_future(work(actor, ends, sent)) for actor in _actors(same_actor)]
         await asyncio.sleep(1)
         began, before = time.monotonic(), next(sent)
         await asyncio.sleep(max(0.0, ends - began))

@@ -44,12 +44,12 @@ def _held_at_the_head(report) -> None:
     """One message is renewed for an hour of the namespace's clock, while all others pass it."""
     queue = _a_queue_on_a_manual_clock(lock_duration=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"held")])
-    (held,) = service_bus.receive(queue)
+    (message,) = service_bus.receive(queue)
     before = rate(lambda: send_and_receive(queue), connections_=1)
     passed = 0
     for _ in range(15):
         namespaces.step_clock(NAMESPACE, timedelta(minutes=4))
-        service_bus.renew(queue, held.lock_token)
+        service_bus.renew(queue, message.lock_token)
         began = time.monotonic()
         while time.monotonic() - began < measuring.scale.seconds / 2:
             passed += send_and_receive(queue)
@@ -61,7 +61,7 @@ def _held_at_the_head(report) -> None:
     report.line(
         "what the operator sees: the age of the oldest message", f"{seen.oldest_active_age}", f"{seen.counts.locked} locked"
     )
-    service_bus.complete(queue, [held.lock_token])
+    service_bus.complete(queue, [message.lock_token])
     after = rate(lambda: send_and_receive(queue), connections_=1)
     report.row("the same once it is settled", after / before, "times")
     entities.delete_queue(queue)
@@ -139,11 +139,13 @@ def _open_snapshot(report) -> None:
 
 
 def _plain_parameters() -> dict:
-    kept = {name: value for name, value in connections.Database().parameters().items() if name not in ("autocommit", "options")}
-    return kept | {"application_name": "careless-report"}
+    parameters = {
+        name: value for name, value in connections.Database().parameters().items() if name not in ("autocommit", "options")
+    }
+    return parameters | {"application_name": "careless-report"}
 
 
 def _one(queue: EntityAddress) -> int:
     service_bus.send(queue, [Message(BODY)])
-    (held,) = service_bus.receive(queue)
-    return len(service_bus.complete(queue, [held.lock_token]).settled)
+    (message,) = service_bus.receive(queue)
+    return len(service_bus.complete(queue, [message.lock_token]).settled)

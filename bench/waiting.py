@@ -89,8 +89,8 @@ def _cost_of_waiting(queues: Sequence[EntityAddress], receivers: int) -> tuple[f
 
 def _all_wait(receivers: int) -> bool:
     """Whether so many calls of this process have looked for messages and wait."""
-    found = list(dispatcher._dispatchers.values())
-    return sum(len(each._listeners) for each in found if not each._is_due and not each._is_running) == receivers
+    dispatchers = list(dispatcher._dispatchers.values())
+    return sum(len(each._listeners) for each in dispatchers if not each._is_due and not each._is_running) == receivers
 
 
 def _spent() -> tuple[int, float]:

@@ -47,8 +47,8 @@ def ask_for(report: str, reports: EntityAddress, replies: EntityAddress, *, with
 
 def answers(replies: EntityAddress, *, wait_seconds: float = 0) -> list[tuple[str, str, str]]:
     """The replies so far: the job's id, its outcome ("done", "expired" or "failed"), and the text."""
-    found = service_bus.receive_and_delete(replies, 100, max_wait_seconds=wait_seconds)
-    return [(message.correlation_id, message.subject, message.body.decode()) for message in found]
+    messages = service_bus.receive_and_delete(replies, 100, max_wait_seconds=wait_seconds)
+    return [(message.correlation_id, message.subject, message.body.decode()) for message in messages]
 
 
 def place_of_reply(job: LockedMessage) -> EntityAddress:
@@ -87,12 +87,12 @@ def watch(reports: EntityAddress, at_night: EntityAddress, *, wait_seconds: floa
     for job in late:
         with service_bus.transaction(via=reports) as together:
             if job.dead_letter_reason == EXPIRED:
-                said = answer_to(job, "expired", "The report was not ready in time. You will get it tomorrow.")
+                answer = answer_to(job, "expired", "The report was not ready in time. You will get it tomorrow.")
                 again = Message(job.body, message_id=job.message_id, reply_to=job.broker_properties["reply_to"])
                 together.send(at_night, [again])
             else:  # every delivery failed; another attempt would not help
-                said = answer_to(job, "failed", job.dead_letter_description or job.dead_letter_reason)
-            together.send(place_of_reply(job), [said])
+                answer = answer_to(job, "failed", job.dead_letter_description or job.dead_letter_reason)
+            together.send(place_of_reply(job), [answer])
             together.complete(reports.dead_letter, job.lock_token)
     return len(late)
 
