@@ -86,8 +86,8 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
         return self._check_is_new(namespace, path) if namespace else path
 
     def _check_is_new(self, namespace: Namespace, path: str) -> str:
-        same = "path" if definition_of(namespace.family).paths_have_case else "path__iexact"
-        if Entity.objects.filter(namespace=namespace, deleted_at=None, **{same: path}).exists():
+        lookup = "path" if definition_of(namespace.family).paths_have_case else "path__iexact"
+        if Entity.objects.filter(namespace=namespace, deleted_at=None, **{lookup: path}).exists():
             raise InvalidArgument("path", str(EntityExists(str(EntityAddress(namespace.name, path)))))
         return path
 

@@ -53,15 +53,15 @@ def write_again(damaged: ArchiveFile) -> int:
     Raises NotAllowed if the table no longer has all its events, and ServerBusy as clean_up_archive.
     """
     with only_one():
-        same = {name: getattr(damaged, name) for name in ("content", "day", "namespace_id", "imported")}
-        group = list(ArchiveFile.objects.filter(**same, slice=None))
+        attributes = {name: getattr(damaged, name) for name in ("content", "day", "namespace_id", "imported")}
+        group = list(ArchiveFile.objects.filter(**attributes, slice=None))
         slices = sorted({slice_id for file in group for slice_id in file.slices})
         parts = [archive.part_of(slice_id, damaged.day, damaged.namespace_id) for slice_id in slices]
         table = pa.concat_tables(parts).sort_by(contents.CONTENTS[ArchiveFile.EVENTS].order)
         if table.num_rows != sum(file.rows for file in group):
             raise NotAllowed(f"{damaged.path} was not replaced: the event table gives another number of rows than it had.")
         path = f"events/day={damaged.day}/namespace={damaged.namespace_id}/restored-{damaged.pk:010d}.parquet"
-        written = contents.write(storage.current_archive(), rows=table, path=path, facts={}, slices=slices, **same)
+        written = contents.write(storage.current_archive(), rows=table, path=path, facts={}, slices=slices, **attributes)
         with transaction.atomic():
             ArchiveUnusedFile.objects.bulk_create(ArchiveUnusedFile(path=file.path, since=Now()) for file in group)
             ArchiveFile.objects.filter(pk__in=[file.pk for file in group]).delete()

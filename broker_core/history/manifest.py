@@ -139,8 +139,8 @@ def rolled_files(groups: Iterable[list[ArchiveFile]]) -> list[ArchiveFile]:
     """The files of counts and histograms of the days and namespaces of these files."""
     rolled: list[ArchiveFile] = []
     for group in groups:
-        same = ArchiveFile.objects.filter(day=group[0].day, namespace_id=group[0].namespace_id)
-        rolled += same.filter(content__in=ArchiveFile.ROLLED)
+        day_files = ArchiveFile.objects.filter(day=group[0].day, namespace_id=group[0].namespace_id)
+        rolled += day_files.filter(content__in=ArchiveFile.ROLLED)
     return rolled
 
 

@@ -84,8 +84,8 @@ def index_closed_partitions(today: date | None = None) -> list[date]:
         missing = {day: (name, INDEXES.keys() - set(indexes)) for name, day, indexes in partitions if day < today}
         return [
             day
-            for day, (name, some) in missing.items()
-            if some and all(_index(connection, name, index) for index in sorted(some))
+            for day, (name, missing_indexes) in missing.items()
+            if missing_indexes and all(_index(connection, name, index) for index in sorted(missing_indexes))
         ]
 
 

@@ -101,10 +101,10 @@ def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, c
 def _effects(address: EntityAddress, rows: Sequence[Any], target: str | None, capped: bool) -> Iterable[Effect]:
     """One Effect for each OptionsEffect; several changes of fate can have the same effect."""
     for what in OptionsEffect:
-        if same := [row for row in rows if _effect_of(row.before, row.after) is what]:
-            samples = sorted(number for row in same for number in row.samples)[:5]
+        if matching := [row for row in rows if _effect_of(row.before, row.after) is what]:
+            samples = sorted(number for row in matching for number in row.samples)[:5]
             to_poison = what in (OptionsEffect.POISONED, OptionsEffect.POISONED_LATER, OptionsEffect.REDIRECTED)
-            yield Effect(what, address, sum(row.n for row in same), tuple(samples), target if to_poison else None, capped)
+            yield Effect(what, address, sum(row.n for row in matching), tuple(samples), target if to_poison else None, capped)
 
 
 def _effect_of(before: str, after: str) -> OptionsEffect:

@@ -172,11 +172,11 @@ def _preview(vhost: str, name: str, is_operator: bool, requested: Policy | None,
     host = yield from vhosts.get_vhost.steps(vhost, actor=actor)
     existing = yield from effective.policies_of(host.id)
     before = next((p for p in existing if (p.name, p.is_operator) == (name, is_operator)), None)
-    then = [p for p in existing if p is not before] + ([requested] if requested else [])
+    policies_after = [p for p in existing if p is not before] + ([requested] if requested else [])
     rows = yield call("queues_of", namespace_id=host.id)
-    compared = [_queue(row, existing, then) for row in rows]
+    compared = [_queue(row, existing, policies_after) for row in rows]
     changing = [q for q in compared if _differs(q.before, q.after)]
-    exchanges, alternates, effective_values = yield from _exchanges(host.id, existing, then)
+    exchanges, alternates, effective_values = yield from _exchanges(host.id, existing, policies_after)
     policy_key = "operator_policy" if is_operator else "policy"
     fates = yield from _fates(host.name, changing, alternates, actor)
     queues = tuple(_queue_change(host.name, queue, fates.get(queue.row.id)) for queue in changing)
@@ -197,26 +197,26 @@ def _preview(vhost: str, name: str, is_operator: bool, requested: Policy | None,
             sum(q.after.values.get(policy_key) == name for q in compared),
             sum(values.get(policy_key) == name for values in effective_values),
         ),
-        notes=tuple(_notes(before, requested, changing, exchanges, then)),
+        notes=tuple(_notes(before, requested, changing, exchanges, policies_after)),
         scanned=sum(fate.seen for fate in fates.values()),
         capped=any(fate.is_partial for fate in fates.values()),
     )
 
 
-def _queue(row: Any, existing: Sequence[Policy], then: Sequence[Policy]) -> _Queue:
-    return _Queue(row, *(effective.of_queue(row.name, row.options, policies) for policies in (existing, then)))
+def _queue(row: Any, existing: Sequence[Policy], policies_after: Sequence[Policy]) -> _Queue:
+    return _Queue(row, *(effective.of_queue(row.name, row.options, policies) for policies in (existing, policies_after)))
 
 
 def _differs(before: EffectiveArguments, after: EffectiveArguments) -> bool:
     return before.values != after.values or before.sources != after.sources
 
 
-def _exchanges(namespace_id: int, existing: Sequence[Policy], then: Sequence[Policy]) -> Steps:
+def _exchanges(namespace_id: int, existing: Sequence[Policy], policies_after: Sequence[Policy]) -> Steps:
     """The exchanges that change, the alternate exchange of each exchange after the change, and the effective settings of all."""
     changes, alternates, effective_values = [], {}, []
     for row in (yield call("exchanges_of", namespace_id=namespace_id)):
         arguments = table.decode(row.arguments)
-        before, after = (effective.of_exchange(row.name, arguments, policies) for policies in (existing, then))
+        before, after = (effective.of_exchange(row.name, arguments, policies) for policies in (existing, policies_after))
         alternates[row.name] = after.values.get("alternate_exchange")
         effective_values.append(after.values)
         if _differs(before, after):
@@ -364,14 +364,18 @@ class _Route:
 
 
 def _notes(
-    before: Policy | None, after: Policy | None, queues: Sequence[_Queue], exchanges: Sequence[Any], then: Sequence[Policy]
+    before: Policy | None,
+    after: Policy | None,
+    queues: Sequence[_Queue],
+    exchanges: Sequence[Any],
+    policies_after: Sequence[Policy],
 ) -> Iterable[str]:
     if before is None and after is None:
         yield "No policy has this name."
     if not queues and not exchanges:
         yield "Effective settings do not change."
     yield from _notes_on_lives(queues)
-    if rivals := sum(_has_rival(queue.row, then) for queue in queues):
+    if rivals := sum(_has_rival(queue.row, policies_after) for queue in queues):
         yield f"Another policy of the same priority applies to {_count(rivals, 'queue')}; the lower name wins (RMQ-917)."
     if any(queue.after.values.get("dead_letter_exchange") is not None for queue in queues):
         yield "Effects of dead letters in their destination queues are not counted."
@@ -403,10 +407,10 @@ def _longer(before: EffectiveArguments, after: EffectiveArguments) -> bool:
     return old is not None and (new is None or new > old)
 
 
-def _has_rival(row: Any, then: Sequence[Policy]) -> bool:
+def _has_rival(row: Any, policies_after: Sequence[Policy]) -> bool:
     for is_operator in (False, True):
-        some = [policy for policy in then if policy.is_operator is is_operator]
-        ranked = rules.ranking(some, row.name, ObjectType.QUEUE, row.options["type"])
+        candidates = [policy for policy in policies_after if policy.is_operator is is_operator]
+        ranked = rules.ranking(candidates, row.name, ObjectType.QUEUE, row.options["type"])
         if len(ranked) > 1 and ranked[0].priority == ranked[1].priority:
             return True
     return False

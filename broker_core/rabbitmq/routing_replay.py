@@ -90,7 +90,7 @@ def published_groups(
     groups: dict[Any, list[Any]] = defaultdict(list)
     for row in rows:
         groups[row.exchange, row.routing_key, str(row.blind), str(row.headers)].append(row)
-    published = [_group(vhost, same) for same in groups.values()]
+    published = [_group(vhost, group) for group in groups.values()]
     return sorted(published, key=lambda group: group.last_at, reverse=True)[:limit]
 
 
@@ -162,8 +162,8 @@ def _drafted(known: Topology, draft: RoutingDraft, actor: Actor | None) -> Steps
     """The router with the draft's bindings and policy."""
     existing = yield from policies.list_policies.steps(known.vhost, actor=actor)
     if draft.policy is not None:
-        same = (draft.policy.name, draft.policy.is_operator)
-        existing = [policy for policy in existing if (policy.name, policy.is_operator) != same] + [draft.policy]
+        key = (draft.policy.name, draft.policy.is_operator)
+        existing = [policy for policy in existing if (policy.name, policy.is_operator) != key] + [draft.policy]
     stored = yield from catalog.list_exchanges.steps(known.vhost, actor=actor)
     exchanges = [
         exchange.definition(effective.of_exchange(exchange.name, exchange.arguments, existing).values.get("alternate_exchange"))

@@ -207,8 +207,8 @@ class _Search:
         params |= {"with_system": self.with_system, **_conditions(self.filter, events=True)}
         if only is None:
             return call("search_events", **params)
-        each = max(SLICE_ROWS // len(only), ROWS_OF_EACH)
-        return call("search_events_of", only=only, max_read=SLICE_ROWS, max_each=each, **params)
+        rows_each = max(SLICE_ROWS // len(only), ROWS_OF_EACH)
+        return call("search_events_of", only=only, max_read=SLICE_ROWS, max_each=rows_each, **params)
 
     def events(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
         below = place or (2**64 - 1, 2**63 - 1)
@@ -319,8 +319,8 @@ def _stored(places: list[tuple[int, int]]) -> Steps[dict[tuple[int, int], Messag
     numbers: dict[int, list[int]] = {}
     for message in present:
         numbers.setdefault(message.entity_id, []).append(message.sequence_number)
-    for entity_id, some in numbers.items():
-        rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=some)
+    for entity_id, entity_numbers in numbers.items():
+        rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=entity_numbers)
         rows_by_place |= {(entity_id, row.sequence_number): message_row(row) for row in rows}
     return rows_by_place
 

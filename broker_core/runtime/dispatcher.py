@@ -59,7 +59,7 @@ class Waking(Protocol):
     def watch(self, watched: WatchedList, poke: Poke) -> None: ...
     def unwatch(self, watched: WatchedList, poke: Poke) -> None: ...
     def expect(self, entity_id: int) -> None: ...
-    def checked_since(self, then: float, entity_id: int) -> bool: ...
+    def checked_since(self, since: float, entity_id: int) -> bool: ...
     def run_soon(self, steps: Callable[[], Steps]) -> None: ...
 
 
@@ -84,7 +84,12 @@ def turns(listeners: Iterable[Listener], most: int) -> list[Any]:
     plan: list[Any] = []
     left = {listener: listener.capacity() for listener in listeners}
     for level in sorted({listener.priority for listener in left}, reverse=True):
-        turn = deque(sorted((each for each in left if each.priority == level and left[each] > 0), key=lambda each: each.served))
+        turn = deque(
+            sorted(
+                (candidate for candidate in left if candidate.priority == level and left[candidate] > 0),
+                key=lambda candidate: candidate.served,
+            )
+        )
         while turn and len(plan) < most:
             listener = turn.popleft()
             plan.append(listener)
@@ -193,7 +198,7 @@ class Dispatcher:
 
     def release_soon(self, listener: Listener, received: Sequence[Any]) -> None:
         """Release what was delivered to a listener whose call has ended in that instant and can run no steps."""
-        assignments = [(listener, each) for each in received]
+        assignments = [(listener, message) for message in received]
         self._waking.run_soon(lambda: self._release(assignments))
 
     def close(self) -> None:
@@ -231,7 +236,7 @@ class Dispatcher:
         with self._lock:
             if self._is_running or not self._is_due or self.is_closed or not listener.capacity():
                 return []
-            hungry = [each for each in self._listeners if each.capacity() > 0]
+            hungry = [candidate for candidate in self._listeners if candidate.capacity() > 0]
             self._is_running, self._is_due, self._called, self._in_round = True, False, None, hungry
             return hungry
 
@@ -251,7 +256,11 @@ class Dispatcher:
         now = time.monotonic()
         if self._is_running or not self._is_due or (self._called and now < self._called_at + SECONDS_UNANSWERED):
             return
-        able = (each for each in self._listeners if each.signal is not None and each is not self._called and each.capacity() > 0)
+        able = (
+            candidate
+            for candidate in self._listeners
+            if candidate.signal is not None and candidate is not self._called and candidate.capacity() > 0
+        )
         if (listener := next(able, None)) is not None:
             self._called, self._called_at = listener, now
             listener.signal.set()
@@ -270,7 +279,10 @@ class Dispatcher:
             for chosen, received in assignments:
                 listener = chosen
                 if chosen not in self._listeners and self._passes_on:
-                    listener = next((each for each in self._listeners if each.capacity() > len(shares.get(each, ()))), chosen)
+                    listener = next(
+                        (candidate for candidate in self._listeners if candidate.capacity() > len(shares.get(candidate, ()))),
+                        chosen,
+                    )
                 if listener in self._listeners:
                     shares.setdefault(listener, []).append(received)
                 else:
@@ -315,7 +327,7 @@ def leave(dispatcher: Dispatcher, listener: Listener) -> None:
     with _joining:
         if dispatcher.remove(listener):
             dispatcher._waking.unwatch(dispatcher.watched, dispatcher.poke)
-            for key in [key for key, each in _dispatchers.items() if each is dispatcher]:
+            for key in [key for key, other in _dispatchers.items() if other is dispatcher]:
                 del _dispatchers[key]
 
 

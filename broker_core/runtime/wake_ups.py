@@ -123,9 +123,9 @@ class WakeUps:
         """Why the database does not respond; None if it does."""
         return self._failure
 
-    def checked_since(self, then: float, entity_id: int) -> bool:
+    def checked_since(self, since: float, entity_id: int) -> bool:
         """Whether this entity, which is being waited for, was checked after an instant of the monotonic clock."""
-        return self._entities[entity_id].confirmed_at >= then
+        return self._entities[entity_id].confirmed_at >= since
 
     def run_soon(self, steps: Callable[[], Steps]) -> None:
         """Run steps on this object's thread: they release what was received for a call that ended in that instant."""
@@ -235,8 +235,8 @@ class WakeUps:
                         self._marked(entity, rows_by_list[watched].is_marked, began)
         for watched in lists:
             if watched not in rows_by_list or rows_by_list[watched].is_ready:
-                for each, poke in self._pokes(watched.entity_id):
-                    if each == watched:
+                for watched_list, poke in self._pokes(watched.entity_id):
+                    if watched_list == watched:
                         poke()
 
     @staticmethod
@@ -283,11 +283,11 @@ def _ask(lists: list[WatchedList]) -> Steps[list]:
     return (
         yield call(
             "watch_entities",
-            entity_ids=[each.entity_id for each in lists],
-            subqueues=[int(each.subqueue) for each in lists],
-            kinds=[int(each.kind) for each in lists],
-            session_ids=[each.session_id for each in lists],
-            session_tokens=[each.session_token for each in lists],
+            entity_ids=[watched.entity_id for watched in lists],
+            subqueues=[int(watched.subqueue) for watched in lists],
+            kinds=[int(watched.kind) for watched in lists],
+            session_ids=[watched.session_id for watched in lists],
+            session_tokens=[watched.session_token for watched in lists],
             seconds=SECONDS_MARKED,
             renewed_below=SECONDS_LEFT_TO_RENEW,
         )
@@ -322,8 +322,8 @@ def watching(lists: Collection[WatchedList], poke: Poke) -> Iterator[WakeUps]:
 
 
 def _stop_all() -> None:
-    for each in list(_of_database.values()):
-        each.stop()
+    for instance in list(_of_database.values()):
+        instance.stop()
 
 
 def _reset_after_fork() -> None:

@@ -94,9 +94,9 @@ def replay_rules(topic: EntityAddress, draft: RuleDraft, *, actor: Actor | None 
     """
     published = yield from published_messages.steps(topic, limit=MOST_MESSAGES + 1, max_events=MOST_EVENTS, actor=actor)
     existing = yield from _rules(topic, actor)
-    then = [_drafted(subscription, rules, draft) for subscription, rules in existing]
+    drafted = [_drafted(subscription, rules, draft) for subscription, rules in existing]
     messages = published[:MOST_MESSAGES]
-    return RuleReplay(compare(_rerouted(messages, existing, then)), len(published) > MOST_MESSAGES)
+    return RuleReplay(compare(_rerouted(messages, existing, drafted)), len(published) > MOST_MESSAGES)
 
 
 @use_case
@@ -153,9 +153,9 @@ def _index(subscriptions: Sequence[tuple[Subscription, list[Rule]]]) -> RuleInde
     )
 
 
-def _rerouted(messages: Sequence[PublishedMessage], existing: Sequence, then: Sequence) -> Iterator[Rerouted[int]]:
+def _rerouted(messages: Sequence[PublishedMessage], existing: Sequence, drafted: Sequence) -> Iterator[Rerouted[int]]:
     names = {subscription.id: subscription.address for subscription, _ in existing}
-    before, after = _index(existing), _index(then)
+    before, after = _index(existing), _index(drafted)
     for message in messages:
         old, new = (index.match(message.message, enqueued_at=message.at, new_id=uuid4) for index in (before, after))
         yield Rerouted(message.number, _places(old, names), _places(new, names))

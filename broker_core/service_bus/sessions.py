@@ -232,10 +232,10 @@ def _accept_in_turn(receiver: Receiver, waiting: Sequence[Receiver]) -> Steps[Re
 
     def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=True)
-        for each in waiting if session_id is None else waiting[:1]:
-            if (session := (yield from _accept(entity, each))) is None:
+        for candidate in waiting if session_id is None else waiting[:1]:
+            if (session := (yield from _accept(entity, candidate))) is None:
                 break
-            accepted.append((each, session))
+            accepted.append((candidate, session))
         return accepted
 
     entity, _, status = yield from on_entity(address, attempt)

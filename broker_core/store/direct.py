@@ -97,9 +97,9 @@ class PreparedStatements:
         when all have succeeded. Raises OperationalError if only the third has failed."""
         for is_last in (False, True):
             prepared = []
-            for each in (before, statement, after):
-                prepared.append((yield from self._prepared_for(each.sql)))
-            values = [p.written(each.params) for p, each in zip(prepared, (before, statement, after), strict=True)]
+            for step in (before, statement, after):
+                prepared.append((yield from self._prepared_for(step.sql)))
+            values = [p.written(step.params) for p, step in zip(prepared, (before, statement, after), strict=True)]
             committed, afterwards = yield from self._pipeline(prepared, values, commits_after=(2, 3))
             try:
                 result = self._checked(committed, 2)[1]
@@ -119,9 +119,9 @@ class PreparedStatements:
         """Run statements in one transaction and one round trip. Returns the rows of each. Raises as `execute`."""
         for is_last in (False, True):
             prepared = []
-            for each in statements:
-                prepared.append((yield from self._prepared_for(each.sql)))
-            values = [p.written(each.params) for p, each in zip(prepared, statements, strict=True)]
+            for statement in statements:
+                prepared.append((yield from self._prepared_for(statement.sql)))
+            values = [p.written(statement.params) for p, statement in zip(prepared, statements, strict=True)]
             [results] = yield from self._pipeline(prepared, values, commits_after=(len(prepared),))
             try:
                 self._checked(results, len(prepared))
@@ -183,8 +183,8 @@ class PreparedStatements:
         """Send statements with a synchronization point, which commits, after some of them. Returns the results before each point.
         They count only when the point is reached: the commit comes after the rows."""
         self._pgconn.enter_pipeline_mode()
-        for place, (each, written) in enumerate(zip(prepared, values, strict=True), 1):
-            self._send(each, written)
+        for place, (plan, written) in enumerate(zip(prepared, values, strict=True), 1):
+            self._send(plan, written)
             if place in commits_after:
                 self._pgconn.pipeline_sync()
         yield from generators.send(self._pgconn)

@@ -163,8 +163,8 @@ def note_timeout(database: Database) -> None:
 
 def close() -> None:
     """Close the connections of the watches."""
-    for each in list(_watches.values()):
-        each.close()
+    for watch in list(_watches.values()):
+        watch.close()
 
 
 def _reset_after_fork() -> None:

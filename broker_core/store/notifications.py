@@ -27,9 +27,10 @@ class Notifications:
         with translated():
             readable.register(self._connection.pgconn.socket, select.POLLIN)
             readable.register(woken, select.POLLIN)
-            entity_ids = {int(each.payload) for each in self._connection.notifies(timeout=0)}  # came with a statement's result
+            # some may have come with a statement's result
+            entity_ids = {int(notification.payload) for notification in self._connection.notifies(timeout=0)}
             if not entity_ids and readable.poll(max(0.0, seconds * 1000)):
-                entity_ids = {int(each.payload) for each in self._connection.notifies(timeout=0)}
+                entity_ids = {int(notification.payload) for notification in self._connection.notifies(timeout=0)}
         with suppress(BlockingIOError):
             woken.recv(4096)
         return entity_ids

@@ -140,7 +140,11 @@ def _with_numbers(text: str, file: Path) -> str:
         if enum is not None and member in enum.__members__:
             return str(int(enum[member]))
         line = text.count("\n", 0, match.start()) + 1
-        known = [f"@{match[1]}_{each}" for each in enum.__members__] if enum else [f"@{each}_..." for each in NAMED]
+        known = (
+            [f"@{match[1]}_{known_name}" for known_name in enum.__members__]
+            if enum
+            else [f"@{known_name}_..." for known_name in NAMED]
+        )
         raise ValueError(f"{file}:{line}: unknown name {match[0]}; the known ones are {', '.join(known)}")
 
     return _NAME.sub(number, text)

@@ -35,11 +35,14 @@ class Command(BaseCommand):
             if explain:
                 raise CommandError("--explain needs the name of a statement, such as: show_sql receive --explain")
             width = max(map(len, SOURCE))
-            for each in sorted(SOURCE):
-                self.stdout.write(f"{each:{width}}  {sentence(each)}")
+            for statement_name in sorted(SOURCE):
+                self.stdout.write(f"{statement_name:{width}}  {sentence(statement_name)}")
             return
         if name not in SOURCE:
-            near = get_close_matches(name, SOURCE, 5) or [each for each in sorted(SOURCE) if name in each][:5]
+            near = (
+                get_close_matches(name, SOURCE, 5)
+                or [statement_name for statement_name in sorted(SOURCE) if name in statement_name][:5]
+            )
             hint = f"similar ones: {', '.join(near)}" if near else "show_sql without a name lists them all"
             raise CommandError(f"no statement {name!r}; {hint}")
         self.stdout.write(SOURCE[name] + ";")

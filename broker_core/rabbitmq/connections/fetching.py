@@ -167,7 +167,7 @@ class _Waiting:
             return
         for consumer in self._joined.keys() - consumers:
             leave(*self._joined.pop(consumer))
-        for consumer in sorted(consumers - self._joined.keys(), key=lambda each: each.id):
+        for consumer in sorted(consumers - self._joined.keys(), key=lambda consumer: consumer.id):
             listener = _Listener(consumer)
             watched = WatchedList(consumer.entity_id)
             self._joined[consumer] = join(listener, watched, "rabbitmq", _receive, _release), listener
@@ -180,7 +180,7 @@ _lock = threading.Lock()
 
 def _receive(_: _Listener, hungry: Sequence[_Listener]) -> Steps[Received]:
     """Take messages of a queue for these consumers, which may be of several channels."""
-    listeners = {each.consumer: each for each in hungry}
+    listeners = {listener.consumer: listener for listener in hungry}
     entity_id = hungry[0].consumer.entity_id
     if not all(consumer.may_take for consumer in listeners):
         yield from _find_active(entity_id, listeners)

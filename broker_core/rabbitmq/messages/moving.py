@@ -198,10 +198,10 @@ def move(
     last = yield from _last(queue, request.numbers, up_to)
     outcome, after = _Result(), -1
     while numbers := (yield from _next_numbers(queue, request.numbers, after, last, BATCH)):
-        some = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, request, numbers))
-        if some is None:  # the queue was deleted
+        moved = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, request, numbers))
+        if moved is None:  # the queue was deleted
             break
-        outcome.add(*some)
+        outcome.add(*moved)
         after = numbers[-1]
     if outcome.count >= BATCH:
         yield from advance_head(queue.id, SubQueue.MAIN)
@@ -438,7 +438,7 @@ def _transfer(transaction: RoutingTransaction, queue: QueueInfo, rows: Sequence[
 def _zero_ttl_numbers(transaction: RoutingTransaction, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
     """Sequence numbers of stored messages with a TTL of zero, by queue."""
     numbers: dict[str, list[int]] = {}
-    for name, number in (place for some in places.values() for place in some):
+    for name, number in (place for group in places.values() for place in group):
         if transaction.topology.queues[name].has_zero_ttl:
             numbers.setdefault(name, []).append(number)
     return numbers
@@ -499,7 +499,7 @@ class _Result:
     def add(self, places: Mapping[int, tuple], stay: Mapping[int, Left]) -> None:
         """Add the result of a batch."""
         self.count += len(places)
-        self._arrived.update(name for some in places.values() for name, _ in some)
+        self._arrived.update(name for group in places.values() for name, _ in group)
         self._left.update(stay.values())
         _add_named(self._places, places)
         _add_named(self._stayed, stay)

@@ -52,9 +52,9 @@ def deliver_remotely(transaction: RoutingTransaction, queue: QueueInfo, numbers:
     delivered: dict[int, list[int]] = {}
     for consumer, row in zip(plan, rows, strict=True):
         delivered.setdefault(consumer.owner_id, []).append(row.sequence_number)
-    for owner_id, some in delivered.items():
-        for at in range(0, len(some), MOST_NUMBERS):
-            notice = DeliveryNotice(queue.id, tuple(some[at : at + MOST_NUMBERS]), transaction.without_credit)
+    for owner_id, owned in delivered.items():
+        for at in range(0, len(owned), MOST_NUMBERS):
+            notice = DeliveryNotice(queue.id, tuple(owned[at : at + MOST_NUMBERS]), transaction.without_credit)
             yield call("notify_connection", connection_id=owner_id, notice=str(notice))
     return numbers[len(plan) :]
 

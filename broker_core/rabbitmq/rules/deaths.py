@@ -171,14 +171,14 @@ def _with(deaths: Sequence[Mapping[str, Any]], death: Mapping[str, Any]) -> list
 
     Duplicate entries of the same queue and reason, which only clients create, are merged.
     """
-    same: list[dict[str, Any]] = []
+    matching: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for entry in deaths:
-        (same if _key(entry) == _key(death) else others).append(dict(entry))
-    if not same:
+        (matching if _key(entry) == _key(death) else others).append(dict(entry))
+    if not matching:
         return [dict(death), *others]
-    count = min(sum(_count(entry) for entry in same) + _count(death), 2**62)
-    return [{**same[0], "count": Typed("long", count)}, *others]
+    count = min(sum(_count(entry) for entry in matching) + _count(death), 2**62)
+    return [{**matching[0], "count": Typed("long", count)}, *others]
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[str, str]:

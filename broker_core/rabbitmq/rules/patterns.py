@@ -54,9 +54,9 @@ def compiled(pattern: str) -> regex.Pattern:
         raise _invalid(text, len(pattern) if at_end else exc.pos or 0) from exc
     except (ValueError, RecursionError, OverflowError) as exc:
         raise _invalid(str(exc), 0) from exc
-    same = _SAME.match(pattern)
-    if same is not None and same.end() < len(pattern):
-        raise _invalid(f"{pattern[same.end() :][:8]} is not supported; write \\{{ for a brace", same.end())
+    supported = _SAME.match(pattern)
+    if supported is not None and supported.end() < len(pattern):
+        raise _invalid(f"{pattern[supported.end() :][:8]} is not supported; write \\{{ for a brace", supported.end())
     return expression
 
 

@@ -75,9 +75,9 @@ def forward_from(entity_id: int) -> Steps:
     for subqueue in LISTS:
         done, stored, more = yield Atomically(_forward_batch(entity_id, subqueue))
         total += done
-        for each in stored:
-            further += each.forwards
-            yield from wake(each.entity_ids, each.waiting)
+        for result in stored:
+            further += result.forwards
+            yield from wake(result.entity_ids, result.waiting)
         if done and more:
             further.append(entity_id)
     return total, further

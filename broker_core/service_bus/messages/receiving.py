@@ -320,7 +320,7 @@ class _Taker:
         if self._is_for_one:
             params["holder"] = takers[0].holder
         else:
-            params["holders"] = [each.holder for each in takers]
+            params["holders"] = [taker.holder for taker in takers]
         receiving = call(statement, **params)
         if self._completion is not None and self._completion.is_due:
             rows = yield from self._completion.and_receive(entity_id, self.address.subqueue, takers[0].actor, receiving)

@@ -164,7 +164,7 @@ def _shares(report: SettleReport, groups: Sequence[list[UUID]], *, several: bool
         if not several:
             for token, _ in share:
                 del settled[token]
-        sessions_lost = tuple(each for each in report.lost_sessions if each[0] in lost)
+        sessions_lost = tuple(session for session in report.lost_sessions if session[0] in lost)
         until = (report.locked_until, report.lock_duration) if share else (None, None)
         shares.append(SettleReport(share, lost, *until, lost_sessions=sessions_lost))
     return shares

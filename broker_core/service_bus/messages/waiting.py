@@ -43,7 +43,7 @@ def receive_or_wait(
     """
 
     def alone() -> Steps[list]:
-        return [each for _, each in (yield from receive(receiver, [receiver])).assignments]
+        return [message for _, message in (yield from receive(receiver, [receiver])).assignments]
 
     if max_wait_seconds <= 0 or not is_storable(receiver.holder):
         return (yield from alone())

@@ -181,14 +181,14 @@ def _of_session(message: MessageFacts, session: SessionFacts | None, now: dateti
 
 def _scheduled(at: datetime | None, now: datetime, entity: EntityFacts) -> Reason:
     values = {"scheduled_enqueue_at": at}
-    then = "goes to the topic's subscriptions" if entity.kind == EntityKind.TOPIC else "goes to the end of the queue"
+    next_step = "goes to the topic's subscriptions" if entity.kind == EntityKind.TOPIC else "goes to the end of the queue"
     if at is not None and at > now:
         text = f"Scheduled: due in {human(at - now)}."
         return Reason(
-            Code.SCHEDULED, text, values, at, f"When due, it {then} with a new sequence number. It can be cancelled before."
+            Code.SCHEDULED, text, values, at, f"When due, it {next_step} with a new sequence number. It can be cancelled before."
         )
     text = "Due: the next receive or sweep enqueues it with a new sequence number."
-    return Reason(Code.DUE, text, values, change=f"The next sweep or receive: it {then}.")
+    return Reason(Code.DUE, text, values, change=f"The next sweep or receive: it {next_step}.")
 
 
 def _locked(message: MessageFacts, until: datetime, now: datetime) -> Reason:
@@ -226,12 +226,12 @@ def _spent(message: MessageFacts, now: datetime, locked: bool) -> Reason:
     count = failures(message, now)
     values = {"delivery_count": count, "max_delivery_count": message.max_delivery_count}
     if locked:
-        then = "unless it is settled, it moves to the dead-letter queue."
+        next_step = "unless it is settled, it moves to the dead-letter queue."
     elif message.state == MessageState.DEFERRED:
-        then = "the next receive by its number moves it to the dead-letter queue."
+        next_step = "the next receive by its number moves it to the dead-letter queue."
     else:
-        then = "the next receive or sweep moves it to the dead-letter queue."
-    text = f"All {message.max_delivery_count} deliveries failed: {then}"
+        next_step = "the next receive or sweep moves it to the dead-letter queue."
+    text = f"All {message.max_delivery_count} deliveries failed: {next_step}"
     return Reason(Code.SPENT, text, values, change="Raise MaxDeliveryCount, or resubmit it from the dead-letter queue.")
 
 
