@@ -152,12 +152,12 @@ class UseCaseAdmin(RightsAdmin):
         if add:
             return super().construct_change_message(request, form, formsets, add)
         changes = [
-            f"{form.fields[name].label}: {self._shown(form, name, before=True)} -> {self._shown(form, name)}"
+            f"{form.fields[name].label}: {self._formatted(form, name, before=True)} -> {self._formatted(form, name)}"
             for name in form.changed_data
         ]
         return "; ".join(changes) or "Nothing changed."
 
-    def _shown(self, form: Any, name: str, *, before: bool = False) -> str:
+    def _formatted(self, form: Any, name: str, *, before: bool = False) -> str:
         value = form.get_initial_for_field(form.fields[name], name) if before else form.cleaned_data[name]
         return human(value) if isinstance(value, timedelta) or name in self.durations else str(value)
 

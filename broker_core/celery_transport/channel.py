@@ -232,7 +232,7 @@ class Channel(virtual.Channel):
             self._warn(refusal)
         if len(messages) < max_count:
             for queue in watched:
-                self._watches.found_empty(queue)
+                self._watches.note_empty(queue)
         return messages
 
     def _watch(self, queue: str) -> bool:

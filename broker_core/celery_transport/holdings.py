@@ -74,7 +74,7 @@ class Holdings:
         atexit.register(self.settle_all, SECONDS_TO_SETTLE_AT_EXIT)
 
     def _reset(self) -> None:
-        self._held: dict[str, Holding] = {}
+        self._holdings: dict[str, Holding] = {}
         self._pending: deque[tuple[How, Holding]] = deque()
         self._changed = threading.Condition()
         self._settling = 0  # groups that are being settled
@@ -83,18 +83,18 @@ class Holdings:
     def add(self, message: LockedMessage, database: Database, actor: Actor) -> str:
         """Add a received message, and renew its lock until it is settled. Returns its delivery tag."""
         tag = str(message.lock_token)
-        self._held[tag] = Holding(database, message.address, actor, message.lock_token)
+        self._holdings[tag] = Holding(database, message.address, actor, message.lock_token)
         with using(database):
-            renewer.hold(message, actor=actor, on_lost=lambda _: self._held.pop(tag, None))
+            renewer.hold(message, actor=actor, on_lost=lambda _: self._holdings.pop(tag, None))
         return tag
 
     def holds(self, tag: str) -> bool:
         """Whether the message is not settled and its lock is not known to have ended."""
-        return tag in self._held
+        return tag in self._holdings
 
     def settle(self, tag: str, how: How) -> None:
         """Queue the message with this delivery tag for settlement. Does nothing if it is not held."""
-        holding = self._held.pop(tag, None)
+        holding = self._holdings.pop(tag, None)
         if holding is None:
             return
         renewer.drop([holding.token])

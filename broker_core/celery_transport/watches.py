@@ -42,7 +42,7 @@ class Watches:
         watch.wake_ups.watch(watched, watch.poke)
         self._watches[queue] = watch
 
-    def found_empty(self, queue: str) -> None:
+    def note_empty(self, queue: str) -> None:
         """The receive that followed `begin` found all that there was."""
         if (watch := self._watches.get(queue)) is not None:  # otherwise there is more since
             watch.is_empty = True

@@ -280,7 +280,7 @@ class Fields:
         if value is None:
             self.refuse(name, "is missing")
         if not check(value):
-            self.refuse(name, f"{_shown(value)} {problem}")
+            self.refuse(name, f"{_formatted(value)} {problem}")
         return value
 
 
@@ -290,12 +290,12 @@ def parse_duration(text: Any, name: str) -> timedelta | None:
         return None
     match = _DURATION.fullmatch(text) if isinstance(text, str) and len(text) > 2 else None
     if not match:
-        raise InvalidArgument(name, f"{_shown(text)} must be a duration such as PT1M30S or P14D")
+        raise InvalidArgument(name, f"{_formatted(text)} must be a duration such as PT1M30S or P14D")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
     try:
         return timedelta(days, seconds, int((match[5] or "").ljust(6, "0")), 0, minutes, hours)
     except OverflowError as exc:
-        raise InvalidArgument(name, f"{_shown(text)} is too long") from exc
+        raise InvalidArgument(name, f"{_formatted(text)} is too long") from exc
 
 
 def _matches(pattern: re.Pattern) -> Callable[[Any], bool]:
@@ -321,6 +321,6 @@ def _is_storable_text(text: str) -> bool:
     return "\x00" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -152,7 +152,7 @@ def read_own_settings(content: Fields) -> dict[str, Any]:
     return columns
 
 
-def require_shown(item: Item) -> None:
+def require_not_hidden(item: Item) -> None:
     if item.values["hidden"]:
         raise NotAllowed(f"'{item.path}' cannot be hidden: only Service Bus entities have this setting.")
 

@@ -29,7 +29,7 @@ class CleanedUp:
 
 def clean_up_archive() -> CleanedUp:
     """Delete files unused for READERS, and archive new revisions of settings. Raises ServerBusy if another process does."""
-    with only_one() as connection:
+    with exclusive_access() as connection:
         return CleanedUp(delete_unused(connection), configuration.archive_revisions(connection))
 
 
@@ -52,7 +52,7 @@ def write_again(damaged: ArchiveFile) -> int:
 
     Raises NotAllowed if the table no longer has all its events, and ServerBusy as clean_up_archive.
     """
-    with only_one():
+    with exclusive_access():
         attributes = {name: getattr(damaged, name) for name in ("content", "day", "namespace_id", "imported")}
         group = list(ArchiveFile.objects.filter(**attributes, slice=None))
         slices = sorted({slice_id for file in group for slice_id in file.slices})
@@ -69,7 +69,7 @@ def write_again(damaged: ArchiveFile) -> int:
         return table.num_rows
 
 
-def only_one() -> AbstractContextManager[psycopg.Connection]:
+def exclusive_access() -> AbstractContextManager[psycopg.Connection]:
     """The connection that holds the lock on replacing and deleting files."""
     busy = "Another process is replacing files of the archive. Try again later."
     return archive.locked("history_try_lock_files", "history_unlock_files", busy)

@@ -12,7 +12,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .batches import Batch, Outcome, Skip
-from .hiding import NOT_THERE
+from .hiding import NOT_IN_LIST
 from .records import Operation
 
 CHUNK = 4 * 2**20  # of bodies that are read, and stored in a part of the file, at once
@@ -39,7 +39,7 @@ def export_lines(batch: Batch, line: Callable[[MessageDetail, bytes], str]) -> S
             )
         left = [number for number in left if number > numbers[-1]]
         missing -= set(numbers)
-    return Outcome(len(batch.numbers) - len(missing), dict.fromkeys(missing, Skip(NOT_THERE)))
+    return Outcome(len(batch.numbers) - len(missing), dict.fromkeys(missing, Skip(NOT_IN_LIST)))
 
 
 @use_case

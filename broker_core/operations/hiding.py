@@ -18,7 +18,7 @@ from .batches import Batch, Outcome, Skip
 Places = Sequence[tuple[int, int]]  # the entities and numbers of a message's copies
 Copies = Mapping[int, Places]  # by old number
 TAKEN = "already received, held, or published to subscriptions"
-NOT_THERE = "no longer in the list: received, expired or removed"
+NOT_IN_LIST = "no longer in the list: received, expired or removed"
 
 
 @use_case
@@ -31,8 +31,8 @@ def entity_status(namespace: str, entity_id: int) -> Steps[Any]:
     return rows[0]
 
 
-def hide(batch: Batch, *, held_too: bool = False, reason: str | None = None) -> Steps[Outcome]:
-    """Hide the batch's messages. held_too: also those that somebody holds, as when a storage queue is cleared."""
+def hide(batch: Batch, *, include_locked: bool = False, reason: str | None = None) -> Steps[Outcome]:
+    """Hide the batch's messages. include_locked: locked ones, too, as when a storage queue is cleared."""
     rows = yield call(
         "hide",
         operation_id=batch.operation.id,
@@ -40,11 +40,11 @@ def hide(batch: Batch, *, held_too: bool = False, reason: str | None = None) -> 
         subqueue=batch.place.subqueue,
         states=list(batch.place.states),
         numbers=list(batch.numbers),
-        held_too=held_too,
+        include_locked=include_locked,
         reason=reason,
         actor=batch.operation.actor,
     )
-    skipped = {number: Skip(NOT_THERE) for number in batch.numbers}
+    skipped = {number: Skip(NOT_IN_LIST) for number in batch.numbers}
     done = 0
     for row in rows:
         if row.free:
@@ -69,7 +69,7 @@ def keeping_originals(batch: Batch, move: Callable[[], Steps[tuple[Copies, Mappi
     )
     copies, why = yield from move()
     yield call("keep_copies", went=list(copies), copies=[json.dumps(list(places)) for places in copies.values()], **which)
-    skipped = {number: why.get(number, Skip(NOT_THERE)) for number in batch.numbers if number not in copies}
+    skipped = {number: why.get(number, Skip(NOT_IN_LIST)) for number in batch.numbers if number not in copies}
     return Outcome(len(copies), skipped)
 
 
@@ -81,13 +81,13 @@ def recall(operation_id: int, entity_id: int, after: int, max_count: int, actor:
         return 0, {}, after
     back = {row.sequence_number for row in rows if not row.copies}  # removed, or dropped as a duplicate at its new place
     back |= yield from withdraw(operation_id, {row.sequence_number: row.copies or () for row in rows}, actor)
-    done, is_there = 0, True
+    done, is_present = 0, True
     if back:
         (row,) = yield call("restore", operation_id=operation_id, entity_id=entity_id, numbers=sorted(back), actor=actor)
-        done, is_there = row.done, row.is_there
+        done, is_present = row.done, row.is_present
         if done:
             yield from wake([entity_id], row.waiting)
-    if not is_there:
+    if not is_present:
         raise EntityNotFound(f"entity {entity_id}")
     left = {row.sequence_number: Skip(TAKEN) for row in rows if row.sequence_number not in back}
     return done, left, rows[-1].sequence_number

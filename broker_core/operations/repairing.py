@@ -12,7 +12,7 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from .batches import Batch, Skip
-from .hiding import NOT_THERE, Copies
+from .hiding import NOT_IN_LIST, Copies
 
 Move = Callable[[Batch], Steps[tuple[Copies, Mapping[int, Skip]]]]
 
@@ -25,7 +25,7 @@ def repaired(batch: Batch, repair: Callable[[bytes], bytes], largest: int | None
     operation, place = batch.operation, batch.place
     yield from require_room(operation.address.namespace)
     where = {"entity_id": operation.entity_id, "subqueue": place.subqueue, "states": list(place.states)}
-    why = dict.fromkeys(batch.numbers, Skip(f"locked, or {NOT_THERE}"))
+    why = dict.fromkeys(batch.numbers, Skip(f"locked, or {NOT_IN_LIST}"))
     bodies: dict[int, bytes] = {}
     if largest is None:
         (status,) = yield call("operation_entity", entity_id=operation.entity_id)

@@ -32,8 +32,8 @@ class OptionsEffect(StrEnum):
     POISONED_LATER = "moved to the poison queue once visible"
     REDIRECTED = "moved to another poison queue than before"
     REMOVED = "removed, expired"
-    GIVEN_AGAIN = "given out again"
-    SHOWN_LONGER = "shown longer, expired"
+    DELIVERED_AGAIN = "given out again"
+    VISIBLE_LONGER = "shown longer, expired"
 
 
 @use_case
@@ -119,8 +119,8 @@ def _effect_of(before: str, after: str) -> OptionsEffect:
         case "removed":
             return OptionsEffect.REMOVED
         case "expired":
-            return OptionsEffect.SHOWN_LONGER
-    return OptionsEffect.GIVEN_AGAIN
+            return OptionsEffect.VISIBLE_LONGER
+    return OptionsEffect.DELIVERED_AGAIN
 
 
 def _poison_note(poison: Poison) -> str:

@@ -102,7 +102,7 @@ class Updater(part.Updater):
         return (yield from preview.preview_options.steps(self.address(item.path), **changes, actor=self.actor)).effects
 
     def create(self, item: Item) -> Steps[Mapping[str, Any]]:
-        part.require_shown(item)
+        part.require_not_hidden(item)
         settings = {name: value for name, value in item.values.items() if name != "hidden"}
         yield from queues.create_queue.steps(self.address(item.path), **settings, actor=self.actor)
         return {}

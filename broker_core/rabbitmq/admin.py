@@ -156,7 +156,7 @@ class DeclaredAdmin(UseCaseAdmin):
         return False
 
     @admin.display(description="arguments")
-    def shown_arguments(self, obj):
+    def arguments_text(self, obj):
         values = table.plain(table.decode(obj.arguments))
         return ", ".join(f"{name}: {value}" for name, value in sorted(values.items()))
 
@@ -168,7 +168,7 @@ class DeclaredAdmin(UseCaseAdmin):
 @admin.register(Exchange)
 class ExchangeAdmin(DeclaredAdmin):
     form = ExchangeForm
-    list_display = ["name", "vhost", "type", "durable", "auto_delete", "internal", "shown_arguments", "created_at"]
+    list_display = ["name", "vhost", "type", "durable", "auto_delete", "internal", "arguments_text", "created_at"]
     list_filter = ["type", "namespace"]
     search_fields = ["name"]
     list_select_related = ["namespace"]
@@ -176,7 +176,7 @@ class ExchangeAdmin(DeclaredAdmin):
 
     def get_fields(self, request, obj=None):
         about = ["namespace", "name", "type", "durable", "auto_delete", "internal"]
-        return [*about, "shown_arguments", "effective", "created_at"] if obj else [*about, "arguments"]
+        return [*about, "arguments_text", "effective", "created_at"] if obj else [*about, "arguments"]
 
     def save_model(self, request, obj, form, change):
         cleaned = form.cleaned_data
@@ -191,7 +191,7 @@ class ExchangeAdmin(DeclaredAdmin):
 @admin.register(Binding)
 class BindingAdmin(DeclaredAdmin):
     form = BindingForm
-    list_display = ["source", "destination", "routing_key", "shown_arguments", "vhost", "created_at"]
+    list_display = ["source", "destination", "routing_key", "arguments_text", "vhost", "created_at"]
     list_display_links = ["source"]
     list_filter = ["source__namespace"]
     search_fields = ["source__name", "queue__path", "exchange__name", "routing_key"]
@@ -200,7 +200,7 @@ class BindingAdmin(DeclaredAdmin):
 
     def get_fields(self, request, obj=None):
         about = ["source", "queue", "exchange", "routing_key"]
-        return [*about, "shown_arguments", "created_at"] if obj else [*about, "arguments"]
+        return [*about, "arguments_text", "created_at"] if obj else [*about, "arguments"]
 
     @admin.display
     def destination(self, obj):

@@ -331,7 +331,9 @@ class _Import:
         kind = _KINDS.get(section, "file")
         if kind == "parameter" and item.get("component") == file.OPERATOR_POLICY:
             kind = "operator policy"
-        return Outcome(_shown(note.path), kind, _shown(vhost) if isinstance(vhost, str) else "", _shown(name), result, note.text)
+        return Outcome(
+            _formatted(note.path), kind, _formatted(vhost) if isinstance(vhost, str) else "", _formatted(name), result, note.text
+        )
 
     def _place(self, path: str) -> tuple[str, Mapping[str, Any]]:
         match = _PLACE.match(path)
@@ -353,7 +355,7 @@ class _Import:
         return outcomes + [self._of_note(note, Result.IGNORED) for note in warnings.values()]
 
 
-def _shown(text: str) -> str:
+def _formatted(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -19,7 +19,7 @@ from broker_core.store.use_cases import use_case
 
 from .topology import compiled, effective
 from .topology.queues import find_queue
-from .topology.vhosts import HeldVhost, changing, get_vhost, topology_changed
+from .topology.vhosts import LockedVhost, changing, get_vhost, topology_changed
 
 
 class PolicyChange(NamedTuple):
@@ -41,7 +41,7 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
     """
     rules.check(policy)
 
-    def change(host: HeldVhost) -> Steps:
+    def change(host: LockedVhost) -> Steps:
         (row,) = yield call(
             "put_policy",
             namespace_id=host.id,
@@ -61,7 +61,7 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
 def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps:
     """Delete a policy or operator policy. Returns PolicyChange; a missing policy is not an error."""
 
-    def change(host: HeldVhost) -> Steps:
+    def change(host: LockedVhost) -> Steps:
         if not (yield call("delete_rabbitmq_policy", namespace_id=host.id, is_operator=operator, name=name)):
             return PolicyChange()
         return PolicyChange(False, True, *(yield from apply_policies(host, actor)))
@@ -97,7 +97,7 @@ def set_queue_option(
         if value is not None and not isinstance(value, bool):
             raise InvalidArgument(name, f"{value!r} must be True or False")
 
-    def change(host: HeldVhost) -> Steps:
+    def change(host: LockedVhost) -> Steps:
         row = yield from find_queue(host.name, address.path)
         options = row.options | {name: value for name, value in requested.items() if value is not None}
         if options != row.options:
@@ -110,7 +110,7 @@ def set_queue_option(
     yield from changing(address.namespace, actor, change)
 
 
-def apply_policies(host: HeldVhost, actor: Actor | None = None) -> Steps:
+def apply_policies(host: LockedVhost, actor: Actor | None = None) -> Steps:
     """Recompute the effective settings of all queues and exchanges of a virtual host, and write those that changed in one
     statement each. Returns the ids of both. actor: who changed the policies."""
     policies = yield from effective.policies_of(host.id)
@@ -134,7 +134,7 @@ def _tidy(vhost: str, queues: Sequence[int]) -> Steps[None]:
             raise
 
 
-def _apply_to_queues(host: HeldVhost, policies: list[Policy]) -> Steps:
+def _apply_to_queues(host: LockedVhost, policies: list[Policy]) -> Steps:
     changed = []
     for row in (yield call("queues_of", namespace_id=host.id)):
         columns = effective.queue_columns(row.options, effective.of_queue(row.name, row.options, policies))
@@ -159,7 +159,7 @@ def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, A
         )
 
 
-def _apply_to_exchanges(host: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
+def _apply_to_exchanges(host: LockedVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
     """Names of the changed exchanges by id."""
     names, changed = {}, []
     for row in (yield call("exchanges_of", namespace_id=host.id)):

@@ -141,7 +141,7 @@ def change_policy(
     _allowed(vhost, actor)
 
     def counted() -> Steps[PolicyPreview]:
-        yield from vhosts.hold_vhost(vhost)
+        yield from vhosts.lock_vhost(vhost)
         return (yield from _preview(vhost, name, operator, policy, actor))
 
     if policy is None:

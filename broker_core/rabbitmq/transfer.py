@@ -27,7 +27,7 @@ from broker_core.rabbitmq.topology.bindings import bind_exchange, bind_queue
 from broker_core.rabbitmq.topology.effective import of_queue, queue_columns
 from broker_core.rabbitmq.topology.exchanges import declare_exchange
 from broker_core.rabbitmq.topology.queues import declare_queue
-from broker_core.rabbitmq.topology.vhosts import HeldVhost, topology_changed
+from broker_core.rabbitmq.topology.vhosts import LockedVhost, topology_changed
 from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -151,7 +151,7 @@ class Reader(part.Reader):
         for name, exchange in _PREDECLARED.items():
             if name not in self.exchanges:
                 yield from self._insert_exchange(exchange, None)
-        yield from apply_policies(HeldVhost(self.namespace_id, self.name))
+        yield from apply_policies(LockedVhost(self.namespace_id, self.name))
         yield from topology_changed(self.namespace_id)
 
     def _options(self, name: str, options: Fields) -> dict[str, Any]:
@@ -316,7 +316,7 @@ class Updater(part.Updater):
             ends = values["destination"], values["source"], values["routing_key"], values["arguments"]
             yield from bind.steps(self.namespace, *ends, actor=self.actor)
         elif item.kind == EntityKind.QUEUE:
-            part.require_shown(item)
+            part.require_not_hidden(item)
             flags = {name: values[name] for name in ("type", *_FLAGS, "history_level")}
             yield from declare_queue.steps(self.address(item.path), **flags, arguments=arguments, actor=self.actor)
             return {name: values[name] for name in _CHANGEABLE}

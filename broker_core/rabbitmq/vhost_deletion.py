@@ -56,7 +56,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
         yield from require_unprotected((yield from contents(host.id)).ids)
         ended = yield call("connections_to", namespace_id=host.id)
         for row in ended:
-            yield from ending.end_held(row.id, host.name)
+            yield from ending.end_in_transaction(row.id, host.name)
         yield from remove_queues(host.id, (yield from contents(host.id)).ids, actor)
         yield call("empty_vhost", namespace_id=host.id)
         yield from namespaces.delete_namespace.steps(name, actor=actor)

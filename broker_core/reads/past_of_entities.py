@@ -81,7 +81,7 @@ class _Message:
     """A message while its events are applied."""
 
     number: int
-    is_there: bool = True
+    is_present: bool = True
     state: MessageState = MessageState.ACTIVE
     subqueue: SubQueue = SubQueue.MAIN
     message_id: str | None = None
@@ -156,7 +156,7 @@ def fold(events: Iterable[Any], at: datetime, rules: Rules) -> list[MessageRow]:
         if message is None:
             message = messages[event.sequence_number] = _Message(event.sequence_number)
         _apply(message, event, EventKind(event.kind), lock_column)
-    return [_row(message, at, rules) for _, message in sorted(messages.items()) if message.is_there]
+    return [_row(message, at, rules) for _, message in sorted(messages.items()) if message.is_present]
 
 
 def _last_kinds(events: Iterable[Any], numbers: Collection[int]) -> dict[int, EventKind]:
@@ -197,11 +197,11 @@ def is_held(row: MessageRow) -> bool:
 def _apply(message: _Message, event: Any, kind: EventKind, lock_column: str) -> None:
     details = event.details or {}
     if kind in TERMINAL_KINDS:
-        message.is_there = False
+        message.is_present = False
         return
     if kind in (EventKind.SETTLE_REFUSED, EventKind.DUPLICATE_DROPPED) or _is_of_earlier_lock(message, event, kind, lock_column):
         return
-    message.is_there = True
+    message.is_present = True
     message.message_id = event.message_id or message.message_id
     message.session_id = event.session_id or message.session_id
     message.size = event.size or message.size

@@ -280,15 +280,15 @@ def changes(before: Message, after: Message) -> Iterator[str]:
     for name in TEXTS:
         old, new = getattr(before, name), getattr(after, name)
         if old != new:
-            yield f"{name}: {_shown(old)} → {_shown(new)}"
+            yield f"{name}: {_formatted(old)} → {_formatted(new)}"
     for name in dict.fromkeys([*before.properties, *after.properties]):
         if name not in after.properties:
             yield f"{name}: removed"
         elif name not in before.properties:
-            yield f"{name}: {_shown(after.properties[name])} (new)"
+            yield f"{name}: {_formatted(after.properties[name])} (new)"
         elif before.properties[name] != after.properties[name]:
-            yield f"{name}: {_shown(before.properties[name])} → {_shown(after.properties[name])}"
+            yield f"{name}: {_formatted(before.properties[name])} → {_formatted(after.properties[name])}"
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     return "nothing" if value is None else str(getattr(value, "value", value))

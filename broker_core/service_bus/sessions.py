@@ -112,7 +112,7 @@ def renew_session(session: Session, *, actor: Actor | None = None) -> Steps:
     session with its new `locked_until`. Raises SessionLockLost."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, session.address)
-    row = yield from _while_held(session, call("renew_session", **(yield from _key(session)), actor=str(actor)))
+    row = yield from _while_locked(session, call("renew_session", **(yield from _key(session)), actor=str(actor)))
     if row is None:
         raise SessionLockLost(str(session.address), session.session_id)
     return replace(session, locked_until=row.locked_until, lock_duration=row.lock_duration)
@@ -126,7 +126,7 @@ def close_session(session: Session, *, actor: Actor | None = None) -> Steps:
     actor.require(Right.LISTEN, session.address)
     renewer.drop([session.lock_token])
     key = yield from _key(session)
-    row = yield from _while_held(session, call("close_session", **key, actor=str(actor)))
+    row = yield from _while_locked(session, call("close_session", **key, actor=str(actor)))
     if row is not None:
         yield from wake([key["entity_id"]], row.waiting)
     return row is not None
@@ -195,7 +195,7 @@ def _check_state(address: EntityAddress, state: bytes | bytearray | memoryview |
         sessions.check_state(state, limits(Tier(rows[0].tier)))
 
 
-def _while_held(session: Session, statement: Any) -> Steps:
+def _while_locked(session: Session, statement: Any) -> Steps:
     """Lock the session's row, then run the statement with its own snapshot, so that it sees all earlier changes. Returns the
     statement's row, or None if the session is no longer held."""
     lock_key = {name: statement.params[name] for name in ("entity_id", "session_id", "session_token")}
@@ -316,7 +316,7 @@ def _receive_in_order(name: str, receiver: Receiver, waiting: Sequence[Receiver]
             _, _, more = yield from receive(max_count - len(rows))
             rows = [*rows, *more]
     if bound is not None and (not rows or rows[0].sequence_number - bound > HEAD_LAG):
-        yield from _while_held(session, call("advance_session", **(yield from _key(session))))
+        yield from _while_locked(session, call("advance_session", **(yield from _key(session))))
     return Received([(first, row) for row in rows], len(rows) == max_count, entity_id)
 
 

@@ -40,7 +40,7 @@ SESSION_OPTIONS = (
 )
 PREPARE_AFTER = 5
 CONNECT_SECONDS = 4  # for a server that does not respond
-IDLE_KEPT = 8  # connections that threads left to others, in each database
+MAX_IDLE = 8  # connections that threads left to others, in each database
 _SECONDS_TO_CANCEL = 2.0
 _DJANGO_ONLY = {"context", "cursor_factory", "prepare_threshold", "server_side_binding", "pool", "isolation_level", "assume_role"}
 
@@ -264,7 +264,7 @@ def leave_to_other_threads() -> None:
         if pid != _pid:
             continue
         is_idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if is_idle and len(_idle[database]) < IDLE_KEPT:
+        if is_idle and len(_idle[database]) < MAX_IDLE:
             _idle[database].append(connection)
         else:
             _forget(connection)

@@ -53,7 +53,7 @@ def export(
     for name in names or ():
         connections.require_same_database(name)
     namespaces = yield call("export_namespaces", names=None if names is None else list(names))
-    _require_found(names, namespaces)
+    _require_existing(names, namespaces)
     write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))
     totals = {"entities": 0, "messages": 0}
     for namespace in namespaces:
@@ -67,7 +67,7 @@ def export(
 def configuration_lines(name: str) -> Steps[list[str]]:
     """The lines of a namespace without messages and keys, as the caller's transaction sees them."""
     namespaces = yield call("export_namespaces", names=[name])
-    _require_found([name], namespaces)
+    _require_existing([name], namespaces)
     lines: list[str] = []
     yield from _namespace(namespaces[0], lines.append, with_keys=False, with_messages=False, run=lambda steps: steps)
     return lines
@@ -107,7 +107,7 @@ def _namespace(
     return exported
 
 
-def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
+def _require_existing(names: Sequence[str] | None, namespaces: list) -> None:
     existing = {namespace.name.lower() for namespace in namespaces}
     for name in names or ():
         if name.lower() not in existing:

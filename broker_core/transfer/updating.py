@@ -108,7 +108,9 @@ def _described(namespace: NamespaceImport) -> list[str]:
     for change in namespace.changes:
         if change.result in (Result.CREATED, Result.CHANGED):
             lines.append(f"  {change.result}: {change.item}")
-            lines += [f"    {name}: {_shown(before)} -> {_shown(after)}" for name, (before, after) in change.settings.items()]
+            lines += [
+                f"    {name}: {_formatted(before)} -> {_formatted(after)}" for name, (before, after) in change.settings.items()
+            ]
             lines += [f"    effect: {effect}" for effect in change.effects]
     return lines
 
@@ -363,7 +365,7 @@ def _compared(updater: Updater, stored: Item | None, requested: Item) -> Change:
 def _require_changeable(namespace: str, updater: Updater, changes: Sequence[Change]) -> None:
     """Refuse changes of what is fixed when an object is created, before anything is written."""
     fixed = [
-        f"{updater.label(name)} of {change.item} is {_shown(before)} and would be {_shown(after)}"
+        f"{updater.label(name)} of {change.item} is {_formatted(before)} and would be {_formatted(after)}"
         for change in changes
         for name, (before, after) in change.settings.items()
         if updater.is_fixed(change.item, name)
@@ -376,7 +378,7 @@ def _require_changeable(namespace: str, updater: Updater, changes: Sequence[Chan
         )
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     if isinstance(value, timedelta):
         return human(value)
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

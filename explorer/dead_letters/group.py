@@ -18,7 +18,7 @@ from broker_core import operations as core
 from broker_core import reads
 from broker_core.common.errors import BrokerError, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.operations import NOT_THERE, Kind, Operation, Selection, State
+from broker_core.operations import NOT_IN_LIST, Kind, Operation, Selection, State
 from broker_core.reads import EntityRow, Failure, MessageDetail, MessageRow, Page, Tab, parse_filter
 from explorer import operations
 from explorer.frames import filtering
@@ -376,8 +376,8 @@ def _one_started(bench: Bench, kind: Kind, number: int, options: Mapping[str, An
     """The operation on one message. Raises NotAllowed with the reason if the message was not resubmitted."""
     operation = operations.start(kind, bench.selection([number]), actor=bench.actor, options=options)
     if not operation.done:
-        reason = next(iter(operation.reasons), operation.message) or NOT_THERE
-        reason = reason.replace(NOT_THERE, "no longer in the list")
+        reason = next(iter(operation.reasons), operation.message) or NOT_IN_LIST
+        reason = reason.replace(NOT_IN_LIST, "no longer in the list")
         subject = "it is " if reason.startswith(("no longer", "locked", "held")) else ""
         raise NotAllowed(f"Message {number} was not resubmitted: {subject}{reason.rstrip('.')}.")
     return operation

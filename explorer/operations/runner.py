@@ -157,11 +157,11 @@ def _work(operation: Operation, numbers: list[int]) -> Work:
     family: Any = pages_of(operation.family).operations  # that the family has the kind was checked at the start
     match operation.kind:
         case Kind.PURGE:
-            return lambda: core.hide(batch, held_too=family.hides_held)
+            return lambda: core.hide(batch, include_locked=family.hides_held)
         case Kind.DISCARD:
-            return lambda: core.hide(batch, held_too=family.hides_held, reason="discarded")
+            return lambda: core.hide(batch, include_locked=family.hides_held, reason="discarded")
         case Kind.ARCHIVE:
-            return lambda: core.hide(batch, held_too=family.hides_held, reason="archived")
+            return lambda: core.hide(batch, include_locked=family.hides_held, reason="archived")
         case Kind.RESUBMIT:
             return lambda: _moving(batch, family.resubmit)
         case Kind.MOVE:

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core import queue_storage
 from broker_core.common.errors import InvalidArgument
-from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
+from broker_core.operations import NOT_IN_LIST, Batch, Outcome, Place, Skip
 from broker_core.queue_storage.rules.limits import TEXT_BYTES
 from broker_core.queue_storage.rules.messages import encode_text
 from broker_core.reads import EntityRow
@@ -45,7 +45,7 @@ class StorageOperations(FamilyOperations):
     def release(self, batch: Batch) -> Steps:
         released = yield from queue_storage.release.steps(batch.operation.selection.address, batch.numbers, actor=batch.actor)
         remaining = set(batch.numbers) - set(released)
-        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"already visible, or {NOT_THERE}")))
+        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"already visible, or {NOT_IN_LIST}")))
 
     def read_record(self, record: Any) -> tuple[str, timedelta | None]:
         try:

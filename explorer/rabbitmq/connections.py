@@ -13,7 +13,7 @@ from broker_core import rabbitmq, reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, HeldInQueue
+from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, UnackedInQueue
 from explorer.frames.shell import Act, act, notify_error, page
 from explorer.live.page import Live, live
 
@@ -29,7 +29,7 @@ class ConnectionLine:
 
     connection: ConnectionRow
     consumers: list[ConsumerRow]
-    unacked: list[HeldInQueue]
+    unacked: list[UnackedInQueue]
 
     @property
     def dom_id(self) -> str:
@@ -63,7 +63,7 @@ def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
     """All connections to a virtual host, the oldest first."""
     with_unacked = [row.id for row in reads.overview(vhost, include_hidden=True, actor=actor) if row.counts.locked]
     unacked, consuming = defaultdict(list), defaultdict(list)
-    for count in browsing.held_by_queue(vhost, with_unacked, actor=actor):
+    for count in browsing.unacked_by_queue(vhost, with_unacked, actor=actor):
         unacked[count.connection_id].append(count)
     for consumer in browsing.consumers(vhost, actor=actor):
         consuming[consumer.connection_id].append(consumer)

@@ -134,7 +134,7 @@ class ManualConsumer:
         with self.lock:
             return [channel for channel in self._channels if channel.amqp_channel.is_open and queue in (None, channel.queue)]
 
-    def held_by_queue(self) -> dict[str, int]:
+    def unacked_by_queue(self) -> dict[str, int]:
         """The number of deliveries held, for each queue with deliveries or a consumer."""
         counts: dict[str, int] = {}
         for channel in self.channels():

@@ -18,7 +18,7 @@ from broker_core import rabbitmq
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Right
 from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.messages.browsing import ConnectionRow, HeldInQueue
+from broker_core.rabbitmq.messages.browsing import ConnectionRow, UnackedInQueue
 from broker_core.rabbitmq.messages.delivering import Delivery
 from broker_core.reads import EntityRow
 from broker_core.store import connections
@@ -85,7 +85,7 @@ class Elsewhere:
     """A user's connection in another process, from the database. unacked: its messages of this page's queue."""
 
     row: ConnectionRow
-    unacked: HeldInQueue | None
+    unacked: UnackedInQueue | None
 
 
 def context_of(request: HttpRequest, queue: EntityRow, present: Callable[[Delivery], Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _find_elsewhere(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
     row = manual_consumers.find_elsewhere(_user_id(request), vhost, actor=request.actor)
     if row is None:
         return None
-    counts = browsing.held_by_queue(vhost, [queue.id], actor=request.actor)
+    counts = browsing.unacked_by_queue(vhost, [queue.id], actor=request.actor)
     return Elsewhere(row, next((count for count in counts if count.connection_id == row.id), None))
 
 

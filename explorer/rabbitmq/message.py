@@ -94,7 +94,7 @@ def _move_back(detail: MessageDetail, actor: Actor, no_right: str) -> list[Actio
     except AmqpError:  # an exclusive queue can be used only by its connection
         return []
     [left] = would.left or [None]
-    if left is not None and left.why in (Why.NEVER_DIED, Why.DIED_HERE, Why.GONE):
+    if left is not None and left.why in (Why.NEVER_DIED, Why.DIED_IN_THIS_QUEUE, Why.GONE):
         return []
     why_not = "" if left is None else f"Cannot be moved: {left}."
     where = ", ".join(would.arriving) or "its original queue"

@@ -9,7 +9,7 @@ from typing import Any
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, LedgerState
-from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Places, Skip
+from broker_core.operations import NOT_IN_LIST, Batch, Outcome, Place, Places, Skip
 from broker_core.rabbitmq import Back, DeadLetterOrigin, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages import properties
@@ -85,7 +85,7 @@ class RabbitOperations(FamilyOperations):
     def release(self, batch: Batch) -> Steps:
         released = yield from channels.release.steps(batch.operation.selection.address.main, batch.numbers, actor=batch.actor)
         remaining = set(batch.numbers) - set(released)
-        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not held, or {NOT_THERE}")))
+        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not held, or {NOT_IN_LIST}")))
 
     def read_record(self, record: Any) -> Publication:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import MessageState, SubQueue
-from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
+from broker_core.operations import NOT_IN_LIST, Batch, Outcome, Place, Skip
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus.rules.amqp.properties import TYPES, decode_property
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
@@ -59,7 +59,7 @@ class ServiceBusOperations(FamilyOperations):
             batch.operation.selection.address.main, batch.numbers, actor=batch.actor
         )
         remaining = set(batch.numbers) - set(released)
-        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not locked, or {NOT_THERE}")))
+        return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not locked, or {NOT_IN_LIST}")))
 
     def read_record(self, record: Any) -> Message:
         amqp = None if record.encoded is None else AmqpSections.parse(record.encoded)

@@ -94,7 +94,7 @@ def test_the_delivery_tag_is_the_lock_token(connection, peek):
     publish(connection)
     inbox = Inbox(connection)
     drain(connection)
-    assert inbox.messages[0].delivery_tag in HOLDINGS._held
+    assert inbox.messages[0].delivery_tag in HOLDINGS._holdings
     assert reads.counts(EntityAddress(connection.transport.namespace, "tasks")).locked == 1
 
 
@@ -755,10 +755,10 @@ def test_a_forked_child_does_not_inherit_held_messages(connection):
     publish(connection)
     Inbox(connection)
     drain(connection)
-    assert HOLDINGS._held
+    assert HOLDINGS._holdings
     child = os.fork()
     if not child:
-        os._exit(bool(HOLDINGS._held))
+        os._exit(bool(HOLDINGS._holdings))
     assert os.waitpid(child, 0)[1] == 0
 
 

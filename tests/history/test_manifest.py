@@ -161,7 +161,7 @@ def test_a_replaced_file_is_deleted_a_day_later(archive_folder, postgres):
 
 
 def test_only_one_process_at_a_time_replaces_and_deletes_files(archive_folder, postgres):
-    with cleanup.only_one(), pytest.raises(ServerBusy):
+    with cleanup.exclusive_access(), pytest.raises(ServerBusy):
         cleanup.clean_up_archive()
     cleanup.clean_up_archive()
 

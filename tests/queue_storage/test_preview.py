@@ -62,9 +62,9 @@ def test_a_maximum_of_one_leaves_messages_that_were_never_dequeued(jobs):
 
 def test_a_higher_maximum_makes_spent_messages_available_again(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)  # before anybody meets them
-    assert told(preview_options(jobs, max_dequeue_count=4)) == {OptionsEffect.GIVEN_AGAIN: 2}
+    assert told(preview_options(jobs, max_dequeue_count=4)) == {OptionsEffect.DELIVERED_AGAIN: 2}
     lifted = preview_options(jobs, max_dequeue_count=None)
-    assert told(lifted) == {OptionsEffect.GIVEN_AGAIN: 2} and lifted.notes == ("The number of dequeues is unlimited.",)
+    assert told(lifted) == {OptionsEffect.DELIVERED_AGAIN: 2} and lifted.notes == ("The number of dequeues is unlimited.",)
 
 
 def test_another_poison_queue_redirects_spent_messages(jobs):
@@ -92,7 +92,7 @@ def test_a_shorter_grace_removes_messages_that_expired_earlier(make_queue, step)
     assert shorter.notes == ("Expired messages, which clients never receive, are shown for 3 min (QS-923).",)
     assert told(preview_options(address, expiry_grace=20 * MINUTE)) == {}
     assert told(change_options(address, expiry_grace=timedelta(0))) == {OptionsEffect.REMOVED: 2}
-    assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {OptionsEffect.SHOWN_LONGER: 2}
+    assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {OptionsEffect.VISIBLE_LONGER: 2}
 
 
 def test_strict_visibility_affects_no_message_and_says_so(jobs):

@@ -225,7 +225,7 @@ def test_messages_newer_than_the_preview_are_not_moved(dead, orders):
 
 def leave_held(vhost, dead, orders):
     r.take(dead, 1)
-    return Left(Why.HELD)
+    return Left(Why.UNACKED)
 
 
 def leave_expired(vhost, dead, orders):
@@ -245,7 +245,7 @@ def leave_died_here(vhost, dead, orders):
     brief = EntityAddress(vhost, "brief")
     r.send(brief, "x")
     reject(brief)
-    return Left(Why.DIED_HERE)
+    return Left(Why.DIED_IN_THIS_QUEUE)
 
 
 def leave_no_queue(vhost, dead, orders):
@@ -491,7 +491,7 @@ def test_messages_of_a_group_that_cannot_be_moved_stay_and_are_reported(mixed, c
     channel = connection.channel()
     channel.get("dead")
     would = rabbitmq.preview_move(mixed, BACK, of=DeadLetterOrigin("orders", "rejected"))
-    assert (would.count, would.left) == (1, {Left(Why.HELD): 1})
+    assert (would.count, would.left) == (1, {Left(Why.UNACKED): 1})
 
 
 def test_groups_by_first_and_by_last_death_differ(vhost, dead):
@@ -591,7 +591,7 @@ def test_concurrent_moves_and_a_consumer_take_each_message_once(dead, orders, sm
     there = r.texts(r.take(orders, 200))
     assert Counter(there + r.texts(taken)) == Counter(str(i) for i in range(N))
     assert sum(report.count for report in reports) == len(there)
-    assert {why.why for report in reports for why in report.left} <= {Why.BUSY, Why.HELD}
+    assert {why.why for report in reports for why in report.left} <= {Why.BUSY, Why.UNACKED}
     assert r.present(dead) == [] and agree(dead, orders)
 
 

@@ -18,7 +18,7 @@ from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.rabbitmq.rules.table import Typed
 from broker_core.rabbitmq.topology import compiled, vhosts
-from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.rabbitmq.topology.vhosts import lock_vhost
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.driver import run
@@ -466,7 +466,7 @@ def test_a_missing_virtual_host_is_refused(broker_database):
         lambda: rabbitmq.delete_queue(EntityAddress("nope", "q")),
         lambda: rabbitmq.bind_queue("nope", "q", "amq.topic"),
         lambda: run(compiled.cached("nope")),
-        lambda: run(hold_vhost("nope")),
+        lambda: run(lock_vhost("nope")),
     ):
         with refused("NOT_ALLOWED", "vhost nope not found"):
             attempt()
@@ -546,7 +546,7 @@ def test_publishing_does_not_wait_for_a_change_of_the_topology(vhost):
     """The host's row is held by who changes it; publishing only reads it."""
     make_queues(vhost, "q")
     with connections.current().transaction():
-        connections.current().execute(SQL["hold_vhost"], {"vhost": vhost})
+        connections.current().execute(SQL["lock_vhost"], {"vhost": vhost})
         with ThreadPoolExecutor(1) as thread:
             publication = rabbitmq.Publication(b"a", routing_key="q")
             (published,) = thread.submit(lambda: rabbitmq.publish(vhost, [publication])).result(timeout=20)

@@ -172,7 +172,7 @@ class Kills:
         from broker_core.history import cleanup
         from broker_core.models import ArchiveFile
 
-        with cleanup.only_one() as connection:
+        with cleanup.exclusive_access() as connection:
             self.findings.did["folders and files cleaned up"] += cleanup.delete_unused(connection, timedelta(0))
         root = self.folder / "archive"
         named = set(ArchiveFile.objects.values_list("path", flat=True))

@@ -58,13 +58,13 @@ def test_the_number_of_kept_connections_is_limited(db):
         connections.leave_to_other_threads()
 
     connections.close_all()
-    barrier, found = threading.Barrier(connections.IDLE_KEPT + 2), []
+    barrier, found = threading.Barrier(connections.MAX_IDLE + 2), []
     threads = [threading.Thread(target=work) for _ in range(barrier.parties)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(not one.closed for one in found) == connections.IDLE_KEPT
+    assert sum(not one.closed for one in found) == connections.MAX_IDLE
 
 
 def test_a_thread_has_its_own_connection_until_it_closes_it(db):

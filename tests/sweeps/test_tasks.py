@@ -48,7 +48,7 @@ def test_a_busy_archiver_is_not_an_error(monkeypatch):
 def test_a_busy_clean_up_is_not_an_error():
     from broker_core.history import cleanup
 
-    with cleanup.only_one():
+    with cleanup.exclusive_access():
         assert "busy" in tasks.clean_up_archive()
     assert tasks.clean_up_archive().keys() == {"deleted", "revisions"}
 

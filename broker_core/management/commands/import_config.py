@@ -60,11 +60,13 @@ def _refusal(problems: list[emulator_config.Problem], some_unsupported: bool) ->
 
 
 def _line(change: Change) -> str:
-    differences = ", ".join(f"{SERVICE_NAMES[n]} {_shown(n, b)} -> {_shown(n, a)}" for n, (b, a) in change.settings.items())
+    differences = ", ".join(
+        f"{SERVICE_NAMES[n]} {_formatted(n, b)} -> {_formatted(n, a)}" for n, (b, a) in change.settings.items()
+    )
     return f"{change.did} {change.what} {change.address}" + (f": {differences}" if differences else "")
 
 
-def _shown(name: str, value) -> str:
+def _formatted(name: str, value) -> str:
     if name in DURATIONS:
         return human(value)
     if value is None:

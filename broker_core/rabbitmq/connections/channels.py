@@ -25,7 +25,7 @@ from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.topology import compiled, queues
-from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.rabbitmq.topology.vhosts import lock_vhost
 from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Atomically, Steps
@@ -234,7 +234,7 @@ def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False,
     options |= {"exclusive": exclusive, "owner_id": connection.id, "actor": connection.actor}
 
     def steps() -> Steps:
-        yield from hold_vhost(connection.vhost)
+        yield from lock_vhost(connection.vhost)
         if not (yield call("hold_connection", connection_id=connection.id)):
             raise connection.lost("its process was declared dead")
         return (yield from queues.declare_queue.steps(address, **options))
@@ -328,7 +328,7 @@ def _close(channel: Channel, because: Exception) -> Steps:
 
 
 def _remove_consumers(channel: Channel) -> Steps:
-    host = yield from hold_vhost(channel.connection.vhost)
+    host = yield from lock_vhost(channel.connection.vhost)
     yield from consumers.remove_consumers(channel.connection.id, channel.number, host)
 
 

@@ -16,7 +16,7 @@ from broker_core.rabbitmq.rules import errors, table
 from broker_core.rabbitmq.rules.arguments import QUORUM, consumer_priority
 from broker_core.rabbitmq.topology import queue_expiry
 from broker_core.rabbitmq.topology.queue_removal import remove_queues
-from broker_core.rabbitmq.topology.vhosts import HeldVhost, hold_vhost
+from broker_core.rabbitmq.topology.vhosts import LockedVhost, lock_vhost
 from broker_core.runtime.entity_cache import forget
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Steps
@@ -43,7 +43,7 @@ def register(
         arguments = {**arguments, "x-priority": priority}
     stored = table.encode(arguments, "argument")
     level = min(max(consumer_priority(address.namespace, address.path, arguments), SMALLEST), LARGEST)
-    yield from hold_vhost(address.namespace)
+    yield from lock_vhost(address.namespace)
     rows = yield call("lock_queue_to_consume", entity_id=entity_id)
     if not rows:
         raise errors.not_found_queue(address.namespace, address.path)
@@ -73,13 +73,13 @@ def register(
 
 def unregister(consumer: Consumer) -> Steps[None]:
     """End a consumer in the caller's transaction; an auto-delete queue is deleted with its last consumer."""
-    host = yield from hold_vhost(consumer.address.namespace)
+    host = yield from lock_vhost(consumer.address.namespace)
     yield call("lock_queues_of_consumers", entity_ids=[consumer.entity_id])
     yield call("remove_consumer", consumer_id=consumer.id)
     yield from after_consumers_ended(host, [consumer.entity_id])
 
 
-def remove_consumers(connection_id: int, channel: int | None, host: HeldVhost) -> Steps[None]:
+def remove_consumers(connection_id: int, channel: int | None, host: LockedVhost) -> Steps[None]:
     """End the consumers of a connection, or of one of its channels, in a transaction that holds the virtual host."""
     queues = [row.queue_id for row in (yield call("queues_consumed", connection_id=connection_id, channel=channel))]
     if queues:
@@ -88,7 +88,7 @@ def remove_consumers(connection_id: int, channel: int | None, host: HeldVhost) -
         yield from after_consumers_ended(host, queues)
 
 
-def after_consumers_ended(host: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
+def after_consumers_ended(host: LockedVhost, entity_ids: Sequence[int]) -> Steps[None]:
     """Process queues that have lost consumers: delete auto-delete queues, restart the expiry of others, wake the next consumer
     (RMQ-043, RMQ-050, RMQ-148)."""
     left = yield call("queues_without_consumers", entity_ids=list(entity_ids))
@@ -98,7 +98,7 @@ def after_consumers_ended(host: HeldVhost, entity_ids: Sequence[int]) -> Steps[N
     yield from wake(sorted(set(entity_ids) - {row.id for row in gone}))
 
 
-def delete_queues(host: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
+def delete_queues(host: LockedVhost, rows: Sequence[Any]) -> Steps[None]:
     """Delete these queues (id, path) with their contents."""
     if rows:
         yield from remove_queues(host.id, [row.id for row in rows])

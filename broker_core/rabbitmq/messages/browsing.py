@@ -87,7 +87,7 @@ class ConsumerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldInQueue:
+class UnackedInQueue:
     """The unacknowledged messages of a connection in one queue. at_least: not all messages of the queue were read."""
 
     queue: EntityAddress
@@ -184,12 +184,12 @@ def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[Connect
 
 
 @use_case
-def held_by_queue(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[HeldInQueue]]:
-    """Unacknowledged messages of these queues by connection, as HeldInQueue; reads at most HEAD_CAP messages of each queue."""
+def unacked_by_queue(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[UnackedInQueue]]:
+    """Unacknowledged messages of these queues by connection, as UnackedInQueue; reads at most HEAD_CAP messages of each queue."""
     _require(actor, vhost)
     ids = whole_numbers(entity_ids, "entity_ids")
     rows = (yield call("browse_held", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
-    return [HeldInQueue(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
+    return [UnackedInQueue(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
 
 
 @use_case

@@ -261,7 +261,7 @@ def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any]
     (RMQ-020), and wake waiting receivers."""
     spent = [row.lock_token for row in rows if row.spent]
     if spent:
-        yield from _dead_letter_held(address, spent, DELIVERY_LIMIT, actor)
+        yield from _dead_letter_unacked(address, spent, DELIVERY_LIMIT, actor)
     if rows[0].limited:
         yield from enforce_limit(address.namespace, address.path)
     if any(row.expired for row in rows):
@@ -281,7 +281,7 @@ def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | Non
 
 def _reject(key: tuple[EntityAddress, str], tokens: Sequence[UUID]) -> Steps:
     address, by = key
-    return (yield from _dead_letter_held(address, tokens, REJECTED, by))
+    return (yield from _dead_letter_unacked(address, tokens, REJECTED, by))
 
 
 def _gathering(settle: Callable[[Any, Sequence[UUID]], Steps]) -> Gathering[Sequence[UUID], SettleReport]:
@@ -298,7 +298,7 @@ def _gathering(settle: Callable[[Any, Sequence[UUID]], Steps]) -> Gathering[Sequ
 _acknowledgements, _requeues, _rejections = _gathering(_acknowledge), _gathering(_requeue), _gathering(_reject)
 
 
-def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
+def _dead_letter_unacked(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
     """Dead-letter the messages held by these tokens. Returns their rows; none if the queue was deleted."""
 
     def steps(transaction: RoutingTransaction) -> Steps:

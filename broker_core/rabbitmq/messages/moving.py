@@ -81,12 +81,12 @@ class DeadLetterOrigin:
 class Why(StrEnum):
     """Why a message was not moved (RMQ-392). {} is a queue."""
 
-    HELD = "held by a consumer"
+    UNACKED = "held by a consumer"
     BUSY = "taken by another consumer"
     EXPIRED = "expired"
     GONE = "no longer in the queue"
     NEVER_DIED = "no recorded death"
-    DIED_HERE = "it died in this queue"
+    DIED_IN_THIS_QUEUE = "it died in this queue"
     NO_QUEUE = "the queue {} no longer exists"
     NO_ROUTE = "the exchange does not route it to any queue"
     REFUSED = "the queue {} is full"
@@ -311,7 +311,7 @@ def _classify(known: Topology, name: str, queue: QueueInfo, request: _Request, n
         if request.of is not None and _origin(_death(row, first=request.of.first), first=request.of.first) != request.of:
             continue
         outcome = (
-            Left(Why.HELD) if row.held else Left(Why.EXPIRED) if row.expired else _destination_of(known, name, row, request.to)
+            Left(Why.UNACKED) if row.held else Left(Why.EXPIRED) if row.expired else _destination_of(known, name, row, request.to)
         )
         if isinstance(outcome, Left):
             stay[row.sequence_number] = outcome
@@ -349,7 +349,7 @@ def _destination_of(known: Topology, name: str, row: Any, to: Target) -> _Destin
         case Back() if death is None:
             return Left(Why.NEVER_DIED)
         case Back() if death.queue == name:
-            return Left(Why.DIED_HERE)
+            return Left(Why.DIED_IN_THIS_QUEUE)
         case Back():
             destination = _Destination((death.queue,), _properties_at_death(row, death), origin)
     missing = next((target for target in destination.queues if target not in known.queues), None)

@@ -87,8 +87,8 @@ def _split(text: str) -> list[int]:
 
 def _remote_consumers(transaction: RoutingTransaction, queue: QueueInfo) -> Steps[list[RemoteConsumer]]:
     known = {consumer.id for consumer in local_consumers.registry.of(queue.id)} | transaction.without_credit
-    one_only = bool(queue.effective.get("single_active_consumer"))
-    rows = yield call("remote_consumers", entity_id=queue.id, one_only=one_only, excluded=list(known))
+    single_active = bool(queue.effective.get("single_active_consumer"))
+    rows = yield call("remote_consumers", entity_id=queue.id, single_active=single_active, excluded=list(known))
     channels: dict[tuple[int, int], RemoteChannel] = {}
     order = count()
     return [

@@ -85,7 +85,7 @@ def check_queue(
         raise errors.invalid_argument_type(exchange_type, "x-dead-letter-exchange", errors.queue(vhost, name))
     named = arguments if type is None else {**arguments, "x-queue-type": type}
     if type is not None and typed(arguments.get("x-queue-type", type))[1] != type:
-        raise errors.inequivalent("x-queue-type", errors.queue(vhost, name), _shown(arguments["x-queue-type"]), f"'{type}'")
+        raise errors.inequivalent("x-queue-type", errors.queue(vhost, name), _formatted(arguments["x-queue-type"]), f"'{type}'")
     _check_value(vhost, name, "x-queue-type", named)
     resolved_type = queue_type(type, arguments)
     for argument, known in _ARGUMENTS.items():
@@ -344,7 +344,7 @@ def _check_same_arguments(what: str, current: Arguments, requested: Arguments, c
             if _class(old_type) != _class(new_type) or old != new:
                 raise errors.inequivalent(argument, what, _quoted(new), _quoted(old))
         elif (argument in current or argument in requested) and not _is_classic(argument, current, requested):
-            sides = (_shown(side[argument]) if argument in side else "none" for side in (requested, current))
+            sides = (_formatted(side[argument]) if argument in side else "none" for side in (requested, current))
             raise errors.inequivalent(argument, what, *sides)
 
 
@@ -364,6 +364,6 @@ def _quoted(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else f"'{term(value)}'"
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     kind, value = typed(value)
     return f"the value {_quoted(value)} of type '{kind}'"

@@ -180,7 +180,7 @@ _EFFECTIVE_KEYS = dict(
 )
 _MIRRORING = ("ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure")
 # Keys that are accepted and stored without effect: they concern RabbitMQ's clusters, disks or streams.
-_KEPT_KEYS = {
+_STORED_KEYS = {
     "queue-mode": _Key("queue-mode value", _among(*QUEUE_MODES), "x-queue-mode"),
     "queue-version": _Key("queue-version value", _among(*QUEUE_VERSIONS), "x-queue-version"),
     "max-in-memory-length": _Key("maximum memory in bytes", _whole(0)),
@@ -195,7 +195,7 @@ _KEPT_KEYS = {
     "federation-upstream-set": _Key("upstream set", _text),
     **dict.fromkeys(_MIRRORING, _Key("mirroring setting", _anything)),
 }
-KEYS: Mapping[str, _Key] = MappingProxyType(_EFFECTIVE_KEYS | _KEPT_KEYS)
+KEYS: Mapping[str, _Key] = MappingProxyType(_EFFECTIVE_KEYS | _STORED_KEYS)
 # Keys of operator policies, of RabbitMQ 3.10 and later (RMQ-203).
 OPERATOR_KEYS: Mapping[str, _Key] = MappingProxyType(
     {

@@ -69,7 +69,7 @@ class _Tree:
             passed.append((node, step))
             node.next[step] = node.next[step].of(self._maker)
             node = node.next[step]
-        _one_less(node.destinations, destination)
+        _decrement(node.destinations, destination)
         while passed and not node.next and not node.destinations:
             node, step = passed.pop()
             del node.next[step]
@@ -157,7 +157,7 @@ class Headers:
         spec = _spec(destination, arguments)
         self._specs.remove(spec)
         for name, _ in spec.compared:
-            _one_less(self._names, name)
+            _decrement(self._names, name)
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         asked = encode({name: headers[name] for name in self._names.keys() & headers.keys()})
@@ -185,7 +185,7 @@ def _spec(destination: Destination, arguments: Mapping[str, Any]) -> _Spec:
     return _Spec(mode.startswith("all"), tuple(compared), destination)
 
 
-def _one_less(counts: dict[Any, int], what: Any) -> None:
+def _decrement(counts: dict[Any, int], what: Any) -> None:
     counts[what] -= 1
     if not counts[what]:
         del counts[what]

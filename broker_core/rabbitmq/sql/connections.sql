@@ -132,7 +132,7 @@ SELECT c.id, c.connection_id, x.name AS holder, c.channel, c.priority, c.no_ack,
   JOIN vitrine_connection AS x ON x.id = c.connection_id
   JOIN vitrine_broker_process AS p ON p.epoch = x.epoch AND p.lease_until > clock_timestamp()
  WHERE c.id <> ALL (%(excluded)s::bigint[])
-   AND (NOT %(one_only)s OR c.id = (SELECT min(id) FROM vitrine_consumer WHERE queue_id = %(entity_id)s))
+   AND (NOT %(single_active)s OR c.id = (SELECT min(id) FROM vitrine_consumer WHERE queue_id = %(entity_id)s))
  ORDER BY c.held, c.id;
 
 -- name: use_queue

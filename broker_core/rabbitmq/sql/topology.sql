@@ -1,7 +1,7 @@
 -- Exchanges, bindings, queues and policies of a virtual host. Changes are serialised by locking the row of the virtual host
 -- first.
 
--- name: hold_vhost
+-- name: lock_vhost
 -- Prevent other topology changes until the transaction ends. Publishers only read the row and are not blocked.
 SELECT id, name, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL
    FOR NO KEY UPDATE;

@@ -15,7 +15,7 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .vhosts import HeldVhost, changing, delete_idle_exchanges, require_vhost, topology_changed
+from .vhosts import LockedVhost, changing, delete_idle_exchanges, require_vhost, topology_changed
 
 
 class _BindingRequest(NamedTuple):
@@ -119,7 +119,7 @@ def _bind(vhost: str, request: _BindingRequest, actor: Actor | None) -> Steps:
     if row.binding_id is not None:
         return False
 
-    def change(host: HeldVhost) -> Steps:
+    def change(host: LockedVhost) -> Steps:
         row = yield from _ends(host.name, request)
         _require_ends(host.name, request, row)
         ends = {"source_id": row.source_id, "queue_id": row.queue_id, "exchange_id": row.exchange_id}
@@ -132,7 +132,7 @@ def _bind(vhost: str, request: _BindingRequest, actor: Actor | None) -> Steps:
 
 
 def _unbind(vhost: str, request: _BindingRequest, actor: Actor | None) -> Steps:
-    def change(host: HeldVhost) -> Steps:
+    def change(host: LockedVhost) -> Steps:
         row = yield from _ends(host.name, request)
         if row.binding_id is None:
             return False

@@ -15,7 +15,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from . import effective
-from .vhosts import HeldVhost, changing, delete_idle_exchanges, insert_exchanges, require_vhost, topology_changed
+from .vhosts import LockedVhost, changing, delete_idle_exchanges, insert_exchanges, require_vhost, topology_changed
 
 
 @use_case
@@ -61,7 +61,7 @@ def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Ac
     """
     checks.check_exchange_deletion(vhost, name)
 
-    def change(host: HeldVhost) -> Steps:
+    def change(host: LockedVhost) -> Steps:
         exchange = yield from _find(host.name, name)
         if exchange.id is None:
             return
@@ -87,7 +87,7 @@ def as_definition(row: Any) -> ExchangeDef:
     )
 
 
-def _create(host: HeldVhost, exchange: ExchangeDef) -> Steps[bool]:
+def _create(host: LockedVhost, exchange: ExchangeDef) -> Steps[bool]:
     policies = yield from effective.policies_of(host.id)
     effective_arguments = effective.of_exchange(exchange.name, exchange.arguments, policies)
     rows = yield insert_exchanges(host.id, [exchange], [json.dumps(effective_arguments.values)])

@@ -17,7 +17,7 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 
 from .queue_removal import remove_queues
-from .vhosts import hold_vhost
+from .vhosts import lock_vhost
 
 
 def use(address: EntityAddress) -> Steps:
@@ -44,7 +44,7 @@ def _delete_unused(entity_id: int, address: EntityAddress) -> Steps[bool]:
     """Delete a queue with its messages, which are not dead-lettered, and its bindings (RMQ-040, RMQ-051)."""
 
     def steps() -> Steps:
-        host = yield from hold_vhost(address.namespace)
+        host = yield from lock_vhost(address.namespace)
         yield call("lock_rabbitmq_queue", entity_id=entity_id)
         if not (yield call("lock_unused_queue", entity_id=entity_id)):
             return False

@@ -24,7 +24,7 @@ from broker_core.store.use_cases import use_case
 
 from . import effective, queue_expiry
 from .queue_removal import remove_queues
-from .vhosts import HeldVhost, changing, hold_vhost, require_vhost, topology_changed
+from .vhosts import LockedVhost, changing, lock_vhost, require_vhost, topology_changed
 
 
 class DeclaredQueue(NamedTuple):
@@ -91,7 +91,7 @@ def delete_queue(
     support these conditions (RMQ-385).
     """
 
-    def change(host: HeldVhost) -> Steps:
+    def change(host: LockedVhost) -> Steps:
         row = yield from _find_row(host.name, address.path)
         if row.id is None:
             return 0
@@ -121,7 +121,7 @@ def set_status(address: EntityAddress, status: EntityStatus, *, actor: Actor | N
     require_kind("status", status, EntityStatus)
 
     def steps() -> Steps[None]:
-        host = yield from hold_vhost(address.namespace)
+        host = yield from lock_vhost(address.namespace)
         row = yield from find_queue(host.name, address.path)
         yield call("set_status", entity_id=row.id, status=str(status))
         yield from record_revisions([row.id], actor)
@@ -201,7 +201,7 @@ def _stored(row: Any) -> QueueDef:
     return QueueDef(row.name, options["type"], options["durable"], options["auto_delete"], row.owner_id, arguments)
 
 
-def _create(host: HeldVhost, queue: QueueDef, history_level: HistoryLevel, actor: Actor) -> Steps[EntityAddress | None]:
+def _create(host: LockedVhost, queue: QueueDef, history_level: HistoryLevel, actor: Actor) -> Steps[EntityAddress | None]:
     """The address of the new queue; None if the name already exists."""
     if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
         raise errors.connection_forced("the connection is closed and owns nothing")

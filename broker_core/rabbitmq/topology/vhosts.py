@@ -26,7 +26,7 @@ MOST_ITEMIZED = 500  # objects recorded per change; after a larger change the wh
 
 
 @dataclass(frozen=True, slots=True)
-class HeldVhost:
+class LockedVhost:
     """A virtual host locked against topology changes by others until the transaction ends."""
 
     id: int
@@ -71,21 +71,21 @@ def list_vhosts(*, actor: Actor | None = None) -> Steps:
     return [namespace for namespace in all_namespaces if namespace.family is Family.RABBITMQ]
 
 
-def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:
+def changing(vhost: str, actor: Actor | None, change: Callable[[LockedVhost], Steps]) -> Steps:
     """Change a virtual host's topology in one transaction, serialised with other changes. Returns what `change` returns."""
     (actor or Actor.local()).require(Right.MANAGE, vhost)
 
     def steps() -> Steps:
-        host = yield from hold_vhost(vhost)
+        host = yield from lock_vhost(vhost)
         return (yield from change(host))
 
     return (yield Atomically(steps()))
 
 
-def hold_vhost(name: str) -> Steps[HeldVhost]:
+def lock_vhost(name: str) -> Steps[LockedVhost]:
     """Lock a virtual host's row until the transaction ends. Raises AmqpError (530)."""
-    row = require_vhost(name, (yield call("hold_vhost", vhost=name)))
-    return HeldVhost(row.id, row.name)
+    row = require_vhost(name, (yield call("lock_vhost", vhost=name)))
+    return LockedVhost(row.id, row.name)
 
 
 def insert_exchanges(namespace_id: int, exchanges: Sequence[ExchangeDef], effective: Sequence[str]) -> Statement:

@@ -220,7 +220,7 @@ class _Reader:
         try:
             return Behaviour(value.lower())
         except (ValueError, AttributeError):
-            self._reject(path, f"{_shown(value)} must be one of {', '.join(Behaviour)}")
+            self._reject(path, f"{_formatted(value)} must be one of {', '.join(Behaviour)}")
             return None
 
     def _queue(self, item: Any, path: str) -> QueuePlan:
@@ -265,7 +265,7 @@ class _Reader:
     def _filter(self, properties: dict[str, Any], path: str) -> Filter | None:
         kind = str(properties.get("FilterType", "")).lower()
         if kind not in _FILTERS:
-            self._reject(f"{path}.FilterType", f"{_shown(properties.get('FilterType'))} must be Correlation or Sql")
+            self._reject(f"{path}.FilterType", f"{_formatted(properties.get('FilterType'))} must be Correlation or Sql")
             return None
         for other, key in _FILTERS.items():
             if other != kind and properties.get(key) is not None:
@@ -279,14 +279,14 @@ class _Reader:
             return None
         properties = members.get("Properties", _Object())
         if not isinstance(properties, _Object):
-            self._reject(f"{path}.Properties", f"{_shown(properties)} must be an object {{...}}")
+            self._reject(f"{path}.Properties", f"{_formatted(properties)} must be an object {{...}}")
             return None
         for name in properties.twice:
             self._reject(f"{path}.Properties.{name}", "is given twice")
             return None
         for name, expected in properties.items():
             if not isinstance(expected, (str, int, float)):
-                self._reject(f"{path}.Properties.{name}", f"{_shown(expected)} must be a string, a number, true or false")
+                self._reject(f"{path}.Properties.{name}", f"{_formatted(expected)} must be a string, a number, true or false")
                 return None
         texts = {_CORRELATED[key]: text for key, text in members.items() if key in _CORRELATED}
         return self._try_make(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
@@ -326,7 +326,7 @@ class _Reader:
         if name:
             self._setting(kind, settings, name, value, path)
         elif not isinstance(value, bool):
-            self._reject(path, f"{_shown(value)} must be true or false")
+            self._reject(path, f"{_formatted(value)} must be true or false")
         elif key == _PARTITIONING and value:
             self._unsupported(path, "true is not supported yet")
 
@@ -345,7 +345,7 @@ class _Reader:
 
     def _duration(self, name: str, value: Any) -> timedelta | None:
         if not isinstance(value, str):
-            raise InvalidArgument(name, f"{_shown(value)} must be an ISO 8601 duration such as PT1M30S")
+            raise InvalidArgument(name, f"{_formatted(value)} must be an ISO 8601 duration such as PT1M30S")
         duration = parse_iso(value, name)
         return timedelta.max if duration is None and name not in MAY_BE_NEVER else duration
 
@@ -371,7 +371,7 @@ class _Reader:
     def _members(self, value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any] | None:
         """An object's members under the known spelling of their keys; None if it is not an object. Unknown keys are rejected."""
         if not isinstance(value, _Object):
-            self._reject(path, "is missing" if value is None else f"{_shown(value)} must be an object {{...}}")
+            self._reject(path, "is missing" if value is None else f"{_formatted(value)} must be an object {{...}}")
             return None
         spelling = {name.lower(): name for name in known}
         prefix = "" if path == "(file)" else f"{path}."
@@ -386,7 +386,7 @@ class _Reader:
         if value is None:
             return
         if not isinstance(value, list):
-            self._reject(path, f"{_shown(value)} must be a list [...]")
+            self._reject(path, f"{_formatted(value)} must be a list [...]")
             return None
         for index, item in enumerate(value):
             yield item, f"{path}[{index}]"
@@ -410,6 +410,6 @@ def _checked_rule_name(name: str) -> str:
     return name
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     text = json.dumps(value, default=repr)
     return text if len(text) <= 60 else text[:57] + "..."

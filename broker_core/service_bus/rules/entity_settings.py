@@ -75,17 +75,17 @@ _NUMBERS = ("max_delivery_count", "max_size_in_megabytes", "max_message_size_in_
 def check_path(path: str) -> str:
     """Check the path of a new queue or topic and return it; its casing is kept."""
     if not isinstance(path, str) or not 1 <= len(path) <= STRICT.entity_path:
-        raise InvalidArgument("path", f"{_shown(path)} must have 1 to {STRICT.entity_path} characters")
+        raise InvalidArgument("path", f"{_formatted(path)} must have 1 to {STRICT.entity_path} characters")
     if not _PATH.fullmatch(path):
-        raise InvalidArgument("path", f"{_shown(path)} may contain only letters, digits and . - _ ~ / (as a separator)")
+        raise InvalidArgument("path", f"{_formatted(path)} may contain only letters, digits and . - _ ~ / (as a separator)")
     segments = path.split("/")
     if not all(segments):
-        raise InvalidArgument("path", f"{_shown(path)} must not start or end with / or contain //")
+        raise InvalidArgument("path", f"{_formatted(path)} must not start or end with / or contain //")
     if "." in segments or ".." in segments:
-        raise InvalidArgument("path", f"{_shown(path)} has a part that consists only of dots, which a URL cannot contain")
+        raise InvalidArgument("path", f"{_formatted(path)} has a part that consists only of dots, which a URL cannot contain")
     if SUBSCRIPTIONS.lower() in (segment.lower() for segment in segments):
         raise InvalidArgument(
-            "path", f"{_shown(path)} has a part {SUBSCRIPTIONS}, which is reserved for the subscriptions of a topic"
+            "path", f"{_formatted(path)} has a part {SUBSCRIPTIONS}, which is reserved for the subscriptions of a topic"
         )
     return path
 
@@ -93,9 +93,11 @@ def check_path(path: str) -> str:
 def check_subscription_name(name: str) -> str:
     """Check the name of a new subscription and return it."""
     if not isinstance(name, str) or not 1 <= len(name) <= STRICT.subscription_name:
-        raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {STRICT.subscription_name} characters")
+        raise InvalidArgument("subscription", f"{_formatted(name)} must have 1 to {STRICT.subscription_name} characters")
     if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise InvalidArgument("subscription", f"{_shown(name)} may contain only letters, digits and . - _ ~, and not only dots")
+        raise InvalidArgument(
+            "subscription", f"{_formatted(name)} may contain only letters, digits and . - _ ~, and not only dots"
+        )
     return name
 
 
@@ -104,7 +106,7 @@ def check_namespace_name(name: str) -> str:
     if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > STRICT.namespace_name:
         raise InvalidArgument(
             "namespace",
-            f"{_shown(name)} must have 1 to {STRICT.namespace_name} letters, digits and hyphens, "
+            f"{_formatted(name)} must have 1 to {STRICT.namespace_name} letters, digits and hyphens, "
             "start with a letter and not end with a hyphen",
         )
     return name
@@ -115,7 +117,8 @@ def check_policy_name(name: str) -> str:
     if not isinstance(name, str) or not _POLICY.fullmatch(name) or len(name) > STRICT.policy_name:
         raise InvalidArgument(
             "policy",
-            f"{_shown(name)} must have 1 to {STRICT.policy_name} letters, digits and . - _, with a letter or digit at both ends",
+            f"{_formatted(name)} must have 1 to {STRICT.policy_name} letters, digits and . - _, "
+            "with a letter or digit at both ends",
         )
     return name
 
@@ -125,7 +128,7 @@ def kind_of(settings: Settings) -> EntityKind:
     for kind, of in SETTINGS_TYPE.items():
         if isinstance(settings, of):
             return kind
-    raise InvalidArgument("settings", f"must be QueueSettings, TopicSettings or SubscriptionSettings, not {_shown(settings)}")
+    raise InvalidArgument("settings", f"must be QueueSettings, TopicSettings or SubscriptionSettings, not {_formatted(settings)}")
 
 
 def default_settings(kind: EntityKind, tier: Tier | None = None) -> dict[str, Any]:
@@ -206,7 +209,7 @@ def check_setting(name: str, value: Any, limits: Limits = STRICT, kind: EntityKi
     if name in FORWARDS:
         return _destination(name, value, limits)
     if not isinstance(value, bool):
-        raise InvalidArgument(name, f"{_shown(value)} must be true or false")
+        raise InvalidArgument(name, f"{_formatted(value)} must be true or false")
     return value
 
 
@@ -224,7 +227,7 @@ def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | N
     if name in MAY_BE_NEVER and (value is None or isinstance(value, timedelta) and value >= FOREVER):
         return allowed.maximum
     if not isinstance(value, timedelta):
-        raise InvalidArgument(name, f"{_shown(value)} must be a duration: allowed: {in_words(allowed)}")
+        raise InvalidArgument(name, f"{_formatted(value)} must be a duration: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
         raise InvalidArgument(name, f"{human(value)} is out of range; allowed: {in_words(allowed)}")
     return value
@@ -232,7 +235,7 @@ def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | N
 
 def _number(name: str, value: Any, allowed: Range[int]) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(name, f"{_shown(value)} must be a whole number: allowed: {in_words(allowed)}")
+        raise InvalidArgument(name, f"{_formatted(value)} must be a whole number: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum) or value % allowed.step:
         raise InvalidArgument(name, f"{value:,} is out of range; allowed: {in_words(allowed)}")
     return value
@@ -242,7 +245,7 @@ def _member(name: str, value: Any, allowed: Sequence[Enum]) -> Enum:
     for member in allowed:
         if isinstance(value, str) and value.lower() == member.value.lower():
             return member
-    raise InvalidArgument(name, f"{_shown(value)} must be one of {', '.join(m.value for m in allowed)}")
+    raise InvalidArgument(name, f"{_formatted(value)} must be one of {', '.join(m.value for m in allowed)}")
 
 
 def _history_level(name: str, value: Any) -> HistoryLevel:
@@ -251,7 +254,7 @@ def _history_level(name: str, value: Any) -> HistoryLevel:
     if history_level is None and isinstance(value, int) and not isinstance(value, bool) and value in list(HistoryLevel):
         history_level = HistoryLevel(value)
     if history_level is None:
-        raise InvalidArgument(name, f"{_shown(value)} must be one of {', '.join(by_name)}")
+        raise InvalidArgument(name, f"{_formatted(value)} must be one of {', '.join(by_name)}")
     return history_level
 
 
@@ -304,6 +307,6 @@ def _why_not_settable(name: str, kind: EntityKind, creating: bool) -> str:
     return f"cannot be changed after creation; delete and recreate the {kind}"
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

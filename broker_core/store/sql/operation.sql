@@ -107,9 +107,9 @@ SELECT id FROM vitrine_operation
 entity AS MATERIALIZED (SELECT id, family, now, history_level, requires_session FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
 -- name: hide
--- Move these messages of one list out of the entity, to where only an undo finds them. Messages that somebody holds stay, unless
--- `held_too`. A message that is in no row of the result was not in the list. To hide scheduled ones is activity, as cancelling
--- them is (SB-918).
+-- Move these messages of one list out of the entity, to where only an undo finds them. Locked messages stay, unless
+-- `include_locked`. A message that is in no row of the result was not in the list. Hiding scheduled messages is activity, as
+-- cancelling them is (SB-918).
 WITH
 -- include: operated_entity
 ,
@@ -118,7 +118,7 @@ chosen AS MATERIALIZED (
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT m.ctid AS tid, m.sequence_number, m.locked_by,
-                  %(held_too)s::boolean OR
+                  %(include_locked)s::boolean OR
                   -- include: is_free
                   AS free
              FROM vitrine_message AS m CROSS JOIN entity AS e
@@ -325,7 +325,7 @@ touched AS (  -- to get a message is no use of a queue of RabbitMQ (RMQ-041)
      WHERE
            -- include: unless_touched
        AND (SELECT family FROM entity) <> 'rabbitmq')
-SELECT (SELECT count(*) FROM stored) AS done, (SELECT count(*) FROM entity) > 0 AS is_there,
+SELECT (SELECT count(*) FROM stored) AS done, (SELECT count(*) FROM entity) > 0 AS is_present,
        -- include: waiting
 ;
 
