@@ -145,7 +145,7 @@ class NamespaceAdmin(UseCaseAdmin):
 class EntityAdmin(UseCaseAdmin):
     """Queues, topics and subscriptions. The form for a new one has a field for its kind, which decides on its settings.
 
-    A RabbitMQ queue is fixed once it is declared: policies change what is in force for it.
+    A RabbitMQ queue is fixed once it is declared: policies change its effective settings.
     """
 
     durations = DURATIONS

@@ -93,7 +93,7 @@ class Holdings:
         return tag in self._holdings
 
     def settle(self, tag: str, how: How) -> None:
-        """Queue the message with this delivery tag for settlement. Does nothing if it is not held."""
+        """Queue the message with this delivery tag for settlement. Does nothing for an unknown tag."""
         holding = self._holdings.pop(tag, None)
         if holding is None:
             return

@@ -169,13 +169,13 @@ class Transport(virtual.Transport):
             self.wake()  # a prefork pool hands tasks to its processes in the next iteration
 
     def wake(self) -> None:
-        """Messages, or prefetch capacity, may be there: look now. Thread-safe."""
+        """There may be messages or prefetch capacity: check now. Thread-safe."""
         self._woken.set()
         if (waker := self._waker) is not None:
             waker.wake()
 
     def wake_when_gathered(self) -> None:
-        """A channel waits for prefetch capacity to gather: look again after GATHERING_SECONDS. For the thread that delivers."""
+        """Wait for prefetch capacity to accumulate: check again after GATHERING_SECONDS. Called by the delivering thread."""
         self._is_gathering = True
         if self._waker is not None:
             self._waker.wake_after(GATHERING_SECONDS)

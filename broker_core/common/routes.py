@@ -45,7 +45,7 @@ class RouteStep(NamedTuple):
 
     depth:   0 for the first; steps that follow from a step come after it and are one deeper.
     name:    of the entity, exchange, rule or binding. address: of an entity.
-    reason:  why, as a sentence; empty: the verdict says it all.
+    reason:  why, as a sentence; empty: the verdict is explanation enough.
     changes: what an action changed, one line per property. subject: the Rule or BindingDef that the step is about.
     """
 

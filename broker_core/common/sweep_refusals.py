@@ -10,7 +10,7 @@ REASONS = 3
 
 
 class Refusals:
-    """What a sweep could not do, and goes on without."""
+    """What a sweep could not do and skipped."""
 
     def __init__(self) -> None:
         self._reasons: list[str] = []

@@ -1,4 +1,4 @@
-"""Deletes the archive's files that nobody reads any more, archives revisions of settings, and writes damaged files again."""
+"""Deletes the archive's files that are no longer read, archives revisions of settings, and writes damaged files again."""
 
 from __future__ import annotations
 

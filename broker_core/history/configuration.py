@@ -1,7 +1,7 @@
 """The settings that entities had, in the archive: their revisions, which Postgres forgets with an entity.
 
-One file for each namespace has all of them; it is written again when there are new ones. A revision has the settings in force,
-with those of policies (`effective`), so it also says when a policy changed them.
+One file for each namespace has all of them; it is written again when there are new ones. A revision has the effective settings,
+with those of policies (`effective`), so it also records when a policy changed them.
 """
 
 from __future__ import annotations

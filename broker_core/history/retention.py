@@ -110,7 +110,7 @@ def drop_old_partitions(today: date | None = None, *, retention: timedelta = RET
 def forget_archived_days(today: date | None = None) -> list[str]:
     """Delete the archived days that their namespace does not keep; roll-ups stay. Returns a sentence for each namespace.
 
-    A day is kept as long as the event table has events of it. Its files are deleted by a later clean-up, when nobody reads them.
+    A day is kept as long as the event table has events of it. Its files are deleted by a later clean-up, once no longer read.
     """
     today = today or datetime.now(UTC).date()
     with connected() as connection:

@@ -138,7 +138,7 @@ def update_namespace(
 
     behaviour: applies at once to all its entities, as far as they have no setting of their own. Locks are not ended.
     archive_days: archived days of its history are deleted after so many days; 0: never (docs/history.md, "Retention").
-    max_size_in_megabytes: of the messages of all its entities; 0: unlimited. Processes look every few seconds whether it is
+    max_size_in_megabytes: of the messages of all its entities; 0: unlimited. Processes check every few seconds whether it is
     reached (broker_core.runtime.room).
     Raises NotAllowed if one of its entities uses a feature that the tier does not have.
     """
@@ -196,8 +196,8 @@ def _refuse_taken(name: str, family: Family) -> Steps[NoReturn]:
 
 
 def hold_whole(name: str, family: Family) -> Steps:
-    """Lock a namespace that is to be deleted with its content: until the transaction ends, nobody can create an entity in it or
-    connect to it. Raises EntityNotFound; NotAllowed for a namespace of another family."""
+    """Lock a namespace that is to be deleted with its content: until the transaction ends, no entity can be created in it, and
+    no client can connect. Raises EntityNotFound; NotAllowed for a namespace of another family."""
     if not (yield call("lock_namespace", name=name)):
         raise EntityNotFound(name, definition_of(family).container_noun)
     return (yield from of_family(name, family, None))
@@ -249,7 +249,7 @@ def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family)
 
 
 def hold_namespace(name: str) -> Steps[Namespace]:
-    """Lock a namespace: nobody else can change its tier or entities until the transaction ends."""
+    """Lock a namespace: no other transaction can change its tier or entities until this one ends."""
     require_same_database(name)
     rows = yield call("hold_namespace", name=name)
     if not rows:

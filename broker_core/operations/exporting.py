@@ -52,7 +52,7 @@ def _next_part(namespace: str, operation: Operation, after: int, *, actor: Actor
 
 def exported_lines(operation: Operation, *, actor: Actor) -> Iterator[str]:
     """The file of an export: its parts, each of whole lines. Raises NotAuthorized without Right.BROWSE and Right.SEE_BODIES; at
-    its end NotAllowed, if the file was deleted meanwhile, so that nobody takes a part of it for the whole."""
+    its end NotAllowed, if the file was deleted meanwhile, so that a part is never taken for the whole."""
     actor.require(Right.BROWSE | Right.SEE_BODIES, operation.address)
     return _parts(operation, actor)
 

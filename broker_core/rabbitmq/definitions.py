@@ -313,10 +313,10 @@ class _Import:
             return Result.KEPT, f"it differs in {differing}, which declarations do not compare"
         return Result.UNCHANGED, None
 
-    # What is there
+    # Existing objects
 
     def _compare(self, item: Any, alone: Definitions) -> Steps:
-        """The existing object of the same identity or None, and the wanted one, as JSON."""
+        """The existing object of the same identity or None, and the requested one, as JSON."""
         if item.vhost not in self.existing:
             self.existing[item.vhost] = dict(_by_identity((yield from export_definitions.steps(item.vhost, actor=self.actor))))
         [(identity, requested)] = _by_identity(file.format(alone, vhost=item.vhost))

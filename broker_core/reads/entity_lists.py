@@ -104,7 +104,7 @@ def _joined(results: list[Tallies]) -> Tallies:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A line of the table of entities: one entity, or a group of several whose names begin alike.
+    """A line of the table of entities: one entity, or a group of several with a common prefix.
 
     prefix: of the group's paths; None: one entity. parts: its sums by kind. is_open: whether `children` are shown, the ids of
     its entities in order, as many as were asked for. order: the place among all items, for lists of several databases.

@@ -29,7 +29,7 @@ class Idleness:
     """The idleness of an entity at `read_at` of its clock.
 
     after:     its auto_delete_on_idle.
-    at:        when it is deleted if nobody uses it, within some seconds; None: it is kept from being idle by `kept_by`.
+    at:        when it is deleted if it is not used, within some seconds; None: it is kept from being idle by `kept_by`.
     used_at:   its last use, to within 20 s. used: what that was; None: unknown, as after an import. used_address: the entity
                that was used: a topic is used with its subscriptions (SB-191).
     """

@@ -1,4 +1,4 @@
-"""Every lock of all families: locked messages, leases, unacknowledged deliveries, and held sessions."""
+"""Every lock of all families: locked messages, leases, unacknowledged deliveries, and locked sessions."""
 
 from __future__ import annotations
 

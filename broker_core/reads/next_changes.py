@@ -43,14 +43,14 @@ class NextChange:
 
 @use_case
 def next_change(address: EntityAddress, *, actor: Actor | None = None) -> Steps[NextChange | None]:
-    """The next change in an entity if nobody acts; None: there is none. Raises EntityNotFound."""
+    """The next change in an entity without further operations; None: there is none. Raises EntityNotFound."""
     changes = yield from next_changes.steps(address, limit=1, actor=actor)
     return changes[0] if changes else None
 
 
 @use_case
 def next_changes(address: EntityAddress, *, limit: int = PAGE_ROWS, actor: Actor | None = None) -> Steps[list[NextChange]]:
-    """The next changes in an entity if nobody acts, in their order; what follows from one of them is not among them. Raises
+    """The next changes in an entity without further operations, in order; what follows from one of them is not included. Raises
     EntityNotFound."""
     require(actor, Right.BROWSE, address)
     require_count("limit", limit)

@@ -148,7 +148,7 @@ def _events(entity_id: int, at: datetime, until: datetime | None, terminal: list
 
 
 def fold(events: Iterable[Any], at: datetime, rules: Rules) -> list[MessageRow]:
-    """The messages that are there after these events, by number. events: in their order, those until `at`."""
+    """The messages present after these events, by number. events: in their order, those until `at`."""
     lock_column = definition_of(rules.family).lock_column
     messages: dict[int, _Message] = {}
     for event in events:
@@ -186,7 +186,7 @@ def counted(rows: Sequence[MessageRow], at: datetime, missing: Mapping[EventKind
 
 
 def is_held(row: MessageRow) -> bool:
-    """Whether somebody holds the message at the instant of the row: as a lock, by a get, or unacknowledged."""
+    """Whether the message is locked at the instant of the row: by a receive, by a get, or as an unacknowledged delivery."""
     if row.owner_id is not None:
         return True
     if row.visible_at is not None:
@@ -254,7 +254,7 @@ def _hold(message: _Message, event: Any, kind: EventKind, lock_column: str) -> N
 
 
 def _is_of_earlier_lock(message: _Message, event: Any, kind: EventKind, lock_column: str) -> bool:
-    """Whether the event tells of a lock that a receiver found ended: it comes after that of the receiver's own lock."""
+    """Whether the event records a lock that a receiver found ended: it comes after that of the receiver's own lock."""
     return kind is EventKind.LOCK_LOST and lock_column != "owner_id" and event.locked_until != getattr(message, lock_column)
 
 

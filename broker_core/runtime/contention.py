@@ -20,7 +20,7 @@ FEW = 20  # messages; larger batches gain nothing by queueing before the counter
 
 
 class _Counter:
-    """What this process knows of an entity's numbers. expected: the next one if nobody else sends."""
+    """What this process knows of an entity's numbers. expected: the next one if no other process sends."""
 
     __slots__ = ("expected", "in_flight", "left")
 

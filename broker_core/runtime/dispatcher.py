@@ -217,7 +217,7 @@ class Dispatcher:
             missed = self._hand_out(received.assignments)
             is_due = received.may_have_more
         except (BrokerUnavailable, ServerBusy):
-            is_due = False  # the check of all entities finds what is there once the database responds
+            is_due = False  # the check of all entities finds the messages once the database responds
             raise
         finally:
             with self._lock:

@@ -31,7 +31,7 @@ MOST_IN_A_GROUP = 500
 SECONDS_FOR_A_GROUP = 1.0  # groups are smaller if calls are slow: a topic of 2,000 subscriptions stores 2,000 copies of a message
 FEWEST_IN_A_GROUP = 10  # however slow, so that a slow database gets few statements
 _ABOUT_THE_SERVER = (BrokerUnavailable, ServerBusy, StorageFull)  # these reach the whole group: another attempt would not help
-_CHECK_SECONDS = 1.0  # after which a waiting thread looks whether it must lead: a leader that is interrupted twice wakes nobody
+_CHECK_SECONDS = 1.0  # after which a waiting thread checks whether it must lead: an interrupted leader may wake no thread
 
 
 class Gathering(Generic[A, R]):
@@ -150,7 +150,7 @@ class _Line(Generic[C]):
 
 
 class _ThreadCall(_Call):
-    """A call of a thread, which sleeps until its outcome is there, or until it should lead."""
+    """A call of a thread, which sleeps until it has an outcome, or until it should lead."""
 
     __slots__ = ("_asleep", "_outcome", "is_done")
 
@@ -181,7 +181,7 @@ class _ThreadLine(_Line[_ThreadCall]):
     """The calls of threads with one key. Whoever holds the lock leads.
 
     Nothing depends on code that runs after an interruption: the lock is released by its `with` statement, a call that was taken
-    by a leader that is gone has no outcome and never will, and waiting threads look once a second whether nobody leads.
+    by a leader that is gone has no outcome and never will, and waiting threads check once a second whether a leader is missing.
     """
 
     def __init__(self) -> None:

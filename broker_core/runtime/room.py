@@ -1,6 +1,6 @@
 """Whether there is room for more messages: in a namespace with a maximum size, and on the disk.
 
-A process looks every few seconds, not with each send, so both limits are passed by what is sent in the meantime. Receiving and
+A process checks every few seconds, not with each send, so both limits are passed by what is sent in the meantime. Receiving and
 settling go on. Vitrine's own namespace accepts sends as long as there is any space: its tasks free some. What only replaces
 messages of a namespace, such as a move to another queue, needs no room in it; docs/entities.md lists what does.
 
@@ -29,7 +29,7 @@ CHECK_SECONDS = 5.0
 
 
 class Room(NamedTuple):
-    """The last look at a database. checked_at: by time.monotonic. full: the sizes in bytes of the namespaces that are full, by
+    """The last check of a database. checked_at: by time.monotonic. full: the sizes in bytes of the namespaces that are full, by
     name in lower case. own: the namespaces that the reserve is for. missing: how many bytes of the reserve are missing on the
     disk."""
 
@@ -56,11 +56,11 @@ def require_reserve(namespace: str) -> Steps[None]:
 
 
 def _look() -> Steps[Room]:
-    """The last look at the current database, which is at most CHECK_SECONDS old."""
+    """The last check of the current database, which is at most CHECK_SECONDS old."""
     database, now = connections.current_database(), time.monotonic()
     room: Room = _rooms.get(database, Room(-CHECK_SECONDS))
     if now >= room.checked_at + CHECK_SECONDS:
-        _rooms.keep(database, room._replace(checked_at=now))  # other calls go on with the last look meanwhile
+        _rooms.keep(database, room._replace(checked_at=now))  # other calls use the last check meanwhile
         rows = yield call("namespaces_by_room")
         full = {row.name: row.quota for row in rows if row.is_full}
         own = frozenset(row.name for row in rows if row.is_system)

@@ -35,7 +35,7 @@ def wake(entity_ids: Iterable[int], marked: bool | Collection[int] = True, *, su
     those of other processes.
 
     marked: whether other processes wait for them, or for which of them, as the statements report in `waiting`.
-    subqueue: the only list of theirs that changed; None if others may have changed.
+    subqueue: the only one of their lists that changed; None if others may have changed.
     """
     entity_ids = list(entity_ids)
     if wake_ups().has_calls:  # one that begins to wait before the commit finds the messages by its first or second check

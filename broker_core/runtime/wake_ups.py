@@ -3,7 +3,7 @@
 A commit of this process wakes them directly. One thread per process and database does the rest, on one connection: it receives
 the notifications of other processes, marks the entities as waited for, so that other processes notify, and once a second asks by
 a single statement which of them are ready: because of time (scheduled messages, locks, expiry), a missed notification, or because
-they were deleted or changed. The thread ends when nobody waits any more. A child process starts without waiting calls.
+they were deleted or changed. The thread ends when no call waits any more. A child process starts without waiting calls.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WatchedList:
-    """A list of messages of an entity, or its sessions. session_token: of the held session, for its messages."""
+    """A list of messages of an entity, or its sessions. session_token: of the locked session, for its messages."""
 
     entity_id: int
     subqueue: int = SubQueue.MAIN

@@ -91,7 +91,7 @@ def receive_from_session(
 ) -> Steps:
     """Lock the session's next messages until the session's lock ends, strictly in order (SB-114, SB-116).
 
-    Raises SessionLockLost if the session is no longer held with this token.
+    Raises SessionLockLost if the session is no longer locked with this token.
     """
     rows = yield from _received("receive_from_session", session, max_count, max_wait_seconds, actor, release_missed)
     return [locked_message(row, session.address) for row in rows]
@@ -121,7 +121,7 @@ def renew_session(session: Session, *, actor: Actor | None = None) -> Steps:
 @use_case
 def close_session(session: Session, *, actor: Actor | None = None) -> Steps:
     """Unlock the session. Its unsettled messages are available at once, and no failed delivery is counted (SB-092, SB-118).
-    Returns whether it was still held; if not, nothing is changed."""
+    Returns whether it was still locked; if not, nothing is changed."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, session.address)
     renewer.drop([session.lock_token])
@@ -197,7 +197,7 @@ def _check_state(address: EntityAddress, state: bytes | bytearray | memoryview |
 
 def _while_locked(session: Session, statement: Any) -> Steps:
     """Lock the session's row, then run the statement with its own snapshot, so that it sees all earlier changes. Returns the
-    statement's row, or None if the session is no longer held."""
+    statement's row, or None if the session is no longer locked."""
     lock_key = {name: statement.params[name] for name in ("entity_id", "session_id", "session_token")}
 
     def steps() -> Steps:
@@ -280,7 +280,7 @@ def _session(rows: list, address: EntityAddress, token: Any) -> Session | None:
 def _received(
     name: str, session: Session, max_count: int, max_wait_seconds: float, actor: Actor | None, release: Release
 ) -> Steps[list]:
-    """The rows of a receive from a held session."""
+    """The rows of a receive from a locked session."""
     address, actor = session.address, actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
@@ -294,7 +294,7 @@ def _received(
 
 
 def _receive_in_order(name: str, receiver: Receiver, waiting: Sequence[Receiver]) -> Steps[Received]:
-    """Receive from a held session for the first of those who wait; if there are too few messages, due changes on the entity are
+    """Receive from a locked session for the first waiting receiver; if there are too few messages, due changes on the entity are
     made first."""
     first, session, address = waiting[0], receiver.asked, receiver.address
 

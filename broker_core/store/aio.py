@@ -85,7 +85,7 @@ async def run_uncancelled(call: Coroutine[Any, Any, T], *, left_behind: Callable
     """Await a call that must not be interrupted. If the awaiting task is cancelled, the call first runs to completion, or to its
     next wait for messages; then CancelledError is raised.
 
-    left_behind: called with the result that nobody receives; runs to completion as well. Its refusal is logged.
+    left_behind: called with the result that has no receiver; runs to completion as well. Its refusal is logged.
     """
     idle, context = _Idle(), contextvars.copy_context()
     context.run(_idle.set, idle)
@@ -162,7 +162,7 @@ async def _perform(step: Any, at: LoopResources) -> Any:
 
 
 async def _wait_idle(signal: Signal, seconds: float) -> None:
-    """Wait for a signal, at most so long. Nothing is held meanwhile, so `run_uncancelled` may cancel this. A signal that is set
+    """Wait for a signal, at most so long. Nothing is locked meanwhile, so `run_uncancelled` may cancel this. A signal that is set
     in the same moment goes first: the call may have been given messages, so it runs to completion."""
     idle, event = _idle.get() or _Idle(), asyncio.Event()
     signal.notify(partial(_set_soon, asyncio.get_running_loop(), event))

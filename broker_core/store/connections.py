@@ -316,7 +316,7 @@ def close_all_of_this_thread() -> None:
 
 
 def abandon(connection: Connection) -> None:
-    """Cancel what the connection is doing, and close it: nobody will read the answer."""
+    """Cancel what the connection is doing, and close it: its result will not be read."""
     with suppress(psycopg.Error):
         connection.cancel_safe(timeout=_SECONDS_TO_CANCEL)
     _forget(connection)

@@ -244,7 +244,7 @@ async def wait(steps: Steps, connection: Any) -> list:
                 events = steps.send(ready_events)
                 busy_until = time.monotonic() + _MAX_BUSY_SECONDS
                 while events == _READ and time.monotonic() < busy_until and connection.readable.poll(1):
-                    events = steps.send(_READ)  # the next piece is there sooner than the loop would come round
+                    events = steps.send(_READ)  # the next data arrives sooner than the event loop's next iteration
         finally:
             loop.remove_reader(socket)
     except StopIteration as end:

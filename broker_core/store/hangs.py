@@ -1,7 +1,7 @@
 """Notices a database that accepts connections and statements but does not respond: its processes are stopped, or the network
 drops packets. Nothing else would end the wait for it: a statement timeout is the server's, and the connection is intact.
 
-One thread per database looks at the process's connections. When a statement takes long, it asks the database for a sign of life
+One thread per database watches the process's connections. When a statement takes long, it asks the database for a sign of life
 on a connection of its own. Without one within PATIENCE_SECONDS, the sockets of all statements in progress are shut down, so that
 their callers get psycopg.OperationalError, and new statements are refused at once until the database responds again. Statements
 that take long on a database that responds are left alone.
@@ -25,7 +25,7 @@ from psycopg.pq import ConnStatus, TransactionStatus
 if TYPE_CHECKING:
     from .connections import Database
 
-LOOK_SECONDS = 0.5  # a statement in progress at two looks in a row takes long
+LOOK_SECONDS = 0.5  # a statement in progress at two checks in a row takes long
 PATIENCE_SECONDS = 3  # with both, the longest time until a hang is noticed is 4 s
 _SLICES = 12  # of the patience, so that a process that was itself stopped does not take that time for the database's
 _log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class _Watch:
             pgconn.flush()
             return _answers(pgconn)
         except psycopg.errors.ConnectionTimeout:
-            return time.monotonic() - began > PATIENCE_SECONDS + 1  # this process was stopped meanwhile: ask at the next look
+            return time.monotonic() - began > PATIENCE_SECONDS + 1  # this process was stopped meanwhile: ask at the next check
         except Exception:  # refused, or closed meanwhile
             return True
 
@@ -122,7 +122,7 @@ def _is_busy(connection: Any) -> bool:
 
 
 def _shut_down(connection: Any) -> None:
-    """End the connection's socket, as if the server had: whoever waits for it is woken."""
+    """End the connection's socket, as if the server had: calls that wait for it are woken."""
     pgconn = connection.pgconn
     with suppress(OSError, psycopg.Error):
         descriptor = pgconn.socket

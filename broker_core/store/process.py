@@ -12,7 +12,7 @@ from broker_core.common.types import Actor
 
 
 def name() -> str:
-    """The user and process id, such as "ada@4711"; computed anew after a fork."""
+    """The user and process id, such as "ada@4711"; computed again after a fork."""
     return _name(os.getpid())
 
 

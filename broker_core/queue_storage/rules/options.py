@@ -128,6 +128,6 @@ def from_json(stored: Mapping[str, Any]) -> QueueOptions:
 
 
 def effective_json(name: str, options: QueueOptions) -> dict[str, Any]:
-    """The values in force, as stored in the column `effective`."""
+    """The effective values, as stored in the column `effective`."""
     poison = poison_of(name, options)
     return {} if poison is None else {"max_dequeue_count": poison.max_dequeue_count, "poison_queue": poison.queue}

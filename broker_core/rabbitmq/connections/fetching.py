@@ -32,12 +32,12 @@ from .state import ChannelState, Tagged
 
 SECONDS_BETWEEN_SCANS = 1.0  # for expired messages of other queues, by the first channel of a virtual host that waits
 SECONDS_BETWEEN_LOOKS = 5.0  # of a waiting call, whether its connection is alive
-SECONDS_FOR_A_ROUND = 1.0  # that another call runs when the time of this one is up, before it looks again
+SECONDS_FOR_A_ROUND = 1.0  # that another call runs when the time of this one is up, before it checks again
 _log = logging.getLogger(__name__)
 
 
 def fetch(channel: ChannelState, max_count: int) -> Steps[list[Tagged]]:
-    """The deliveries that are there for a channel now. An error of one queue is raised only if no other queue had deliveries."""
+    """The deliveries available for a channel now. An error of one queue is raised only if no other queue had deliveries."""
     _require_usable(channel)
     deliveries = _fetch_buffered(channel, max_count)
     if deliveries or not channel.consumers:
@@ -135,7 +135,7 @@ class _Waiting:
         return SECONDS_BETWEEN_SCANS if self.is_first else SECONDS_BETWEEN_LOOKS
 
     def may_end(self) -> bool:
-        """Whether each queue was looked at, and nobody is about to deliver messages. Otherwise it is looked at again."""
+        """Whether each queue was checked and no delivery is under way. Otherwise it is checked again."""
         busy = [dispatcher for dispatcher, listener in self._joined.values() if not dispatcher.may_leave(listener)]
         for dispatcher in busy:
             dispatcher.poke()

@@ -239,7 +239,7 @@ def reserve(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer
 
 
 def seek(consumers: Sequence[Consumer], count: int, room: Callable[[Any], int]) -> list[Consumer]:
-    """The consumer of each of the next messages of a queue, if they are there. `Consumer.deliver_sought` or `stop_seeking`
+    """The consumer of each of the next messages of a queue, if there are any. `Consumer.deliver_sought` or `stop_seeking`
     must follow."""
     with counter_lock:
         plan = in_turns(consumers, count, room)

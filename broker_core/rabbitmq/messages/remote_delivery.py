@@ -2,7 +2,7 @@
 
 The exact credit of those consumers is known only in their process. The database knows an upper bound: their prefetch less the
 unacknowledged messages that it has recorded for them. Their process is notified on commit. A consumer that has no credit after
-all passes the messages on to the next one (see connections.incoming_deliveries); they expire when nobody is left.
+all passes the messages on to the next one (see connections.incoming_deliveries); they expire when none is left.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Header tables as AMQP 0-9-1 encodes them: bytes to values and back, in RabbitMQ's dialect.
 
 A stored message has its headers as JSON (table.py), for routing, dead-lettering, search and pages, and beside it the table as
-its publisher encoded it, if the JSON does not say it all: the order of the headers, a table that is there but empty, a choice of
-encoding. The JSON counts: `merged` writes the headers as they are now, and those that were not changed as they were published.
-A table is given without its own length.
+its publisher encoded it, if the JSON is not complete: the order of the headers, an empty table, a choice of encoding. The JSON
+decides: `merged` writes the current headers, and unchanged ones as they were published. A table comes without its own length.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def decode(encoded: bytes) -> dict[str, Any]:
 
 
 def to_store(encoded: bytes | None, stored: Mapping[str, list] | None) -> bytes | None:
-    """What is stored beside the JSON of the headers; None: it says it all. encoded: the table that they were decoded from."""
+    """What is stored beside the JSON of the headers; None: nothing. encoded: the table that they were decoded from."""
     return None if merged(None, stored) == encoded else encoded
 
 

@@ -144,7 +144,7 @@ def dead_letter_unlocked(
     *,
     actor: Actor | None = None,
 ) -> Steps[list[int]]:
-    """Move active and deferred messages that nobody holds to the dead-letter queue (SB-078). Returns the numbers of those moved:
+    """Move unlocked active and deferred messages to the dead-letter queue (SB-078). Returns the numbers of those moved:
     the others are locked, scheduled, expired or gone."""
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)

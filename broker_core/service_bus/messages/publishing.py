@@ -77,7 +77,7 @@ def publish(
 ) -> Steps[Stored | None]:
     """Store a topic's messages in the matching subscriptions, all or none (SB-210).
 
-    Returns Stored with the topic's own numbers, or None if the topic rejects the messages; `entity_status` tells why.
+    Returns Stored with the topic's own numbers, or None if the topic rejects the messages; `entity_status` shows why.
     """
     for _ in range(RULE_TRIES):
         rules = yield from _rules(topic_id)

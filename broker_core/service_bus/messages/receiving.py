@@ -130,7 +130,7 @@ def receive_deferred(
 ) -> Steps:
     """Lock deferred messages by number: all of them, or none and MessageNotFound (SB-084, SB-085, SB-912).
 
-    If the entity requires sessions, `session` must be held and own them (SB-120); otherwise SessionLockLost is raised.
+    If the entity requires sessions, `session` must be locked and own them (SB-120); otherwise SessionLockLost is raised.
     """
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
@@ -158,7 +158,7 @@ def receive_deferred(
 
 
 def session_key(session: Session, address: EntityAddress) -> dict[str, Any]:
-    """The parameters that identify a held session. Raises InvalidArgument for a session of another entity."""
+    """The parameters that identify a locked session. Raises InvalidArgument for a session of another entity."""
     if session.address != address:
         raise InvalidArgument("session", f"belongs to '{session.address}', not to '{address}'")
     return {"session_id": session.session_id, "session_token": session.lock_token}

@@ -1,7 +1,7 @@
 """Automatic renewal of locks on messages (SB-064) and sessions (SB-116), by one daemon thread per process.
 
-The thread renews the held messages of each entity in one statement, and each session, well before the first lock ends. Locks that
-cannot be renewed are dropped, and reported to their on_lost callbacks.
+The thread renews the locked messages of each entity in one statement, and each session, well before the first lock ends. Locks
+that cannot be renewed are dropped, and reported to their on_lost callbacks.
 """
 
 from __future__ import annotations

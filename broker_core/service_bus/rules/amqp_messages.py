@@ -2,7 +2,7 @@
 
 A stored message has its values in columns and JSON, for rules, search and pages, and its `encoded` sections beside them: those
 whose bytes the values alone would not give back (docs/messages.md). The values count: where a value was changed since the
-message was sent, by an action or with a settlement, it is encoded anew, and everything around it stays as it was sent. So no
+message was sent, by an action or with a settlement, it is encoded again, and everything around it stays as it was sent. So no
 statement has to know the sections. All functions are pure; what a sender gave is refused with InvalidArgument.
 """
 
@@ -345,7 +345,7 @@ def _data(payload: bytes) -> bytes:
 
 
 def _length_in(head: bytes) -> int:
-    """The length that the beginning of a data section says."""
+    """The length that the beginning of a data section states."""
     at = value_at(head, 0)
     return int.from_bytes(head[at + 1 :])
 
