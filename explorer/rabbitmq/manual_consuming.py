@@ -129,7 +129,7 @@ def _find_elsewhere(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
 
 
 def _view(manual: ManualConsumer, queue: str, present: Callable[[Delivery], Any]) -> ManualConsumerView:
-    others = [(name, count) for name, count in sorted(manual.held_by_queue().items()) if name != queue]
+    others = [(name, count) for name, count in sorted(manual.unacked_by_queue().items()) if name != queue]
     channels = [_channel(channel, present) for channel in manual.channels(queue) if channel.unacked or channel.consumer]
     return ManualConsumerView(manual.connection.id, manual.connection.name, channels, others)
 
