@@ -24,7 +24,7 @@ from uuid import UUID
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress
 
-from .errors import UnknownResource
+from .http_errors import UnknownResource
 
 MOUNT = "servicebus"
 _MESSAGES = "messages"

@@ -1,10 +1,8 @@
-"""Responses of the REST API: status, headers and body; responses with a message; error responses."""
+"""Responses of the REST API: those with a message, and error responses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
@@ -14,26 +12,14 @@ from broker_core.service_bus.rules.sas import SCHEME
 from broker_core.service_bus.rules.values import StoredMessage
 
 from . import broker_properties, custom_headers
-from .errors import BodyTooLarge, MethodNotAllowed, wire_error
-from .wire import write_json
+from .errors import wire_error
+from .http_answer import Answer
+from .http_errors import BodyTooLarge, MethodNotAllowed
+from .json_text import write_json
 
 RETRY_AFTER_SECONDS = 2
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response. undo: called if the client disconnects before it has received the whole response."""
-
-    status: int
-    headers: list[tuple[str, str]] = field(default_factory=list)
-    body: bytes = b""
-    undo: Callable[[], Awaitable[None]] | None = None
-
-    def raw_headers(self) -> list[tuple[bytes, bytes]]:
-        length = [] if self.status == 204 else [("content-length", str(len(self.body)))]
-        return [(name.encode("latin-1"), text.encode()) for name, text in [*self.headers, *length]]
 
 
 def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str, str]], undo=None) -> Answer:

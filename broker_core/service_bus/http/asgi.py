@@ -9,10 +9,13 @@ from broker_core.common.errors import BrokerError
 
 from . import locks, receive, send
 from .addresses import Kind
-from .answers import Answer, error_answer
+from .answers import error_answer
 from .authorization import actor_of
-from .errors import INTERNAL, MethodNotAllowed, wire_error
-from .request import ClientGone, Request
+from .errors import INTERNAL, wire_error
+from .http_answer import Answer, write
+from .http_errors import MethodNotAllowed
+from .http_request import ClientGone
+from .request import Request
 
 OPERATIONS = {
     Kind.MESSAGES: {"POST": send.send},
@@ -32,7 +35,7 @@ async def application(scope, receive, send) -> None:
 async def _serve(request: Request, send) -> None:
     try:
         with suppress(ClientGone):
-            await _write(await _answer(request), request, send)
+            await write(await _answer(request), request, send)
     finally:
         request.close()
 
@@ -60,25 +63,3 @@ def _log_and_answer(exc: BrokerError, request: Request) -> Answer:
         traceback = exc if wire_error(exc) is INTERNAL else None  # no traceback if the database is down
         _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=traceback)
     return answer
-
-
-async def _write(answer: Answer, request: Request, send) -> None:
-    """Send a response. One that can be undone gets its end when the client is seen to be connected: a client that has all of it
-    may close the connection at once."""
-    start = {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers()}
-    if answer.undo is None:
-        await send(start)
-        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
-        return
-    first, last = answer.body[:-1], answer.body[-1:]
-    if last:
-        await send(start)
-        await send({"type": "http.response.body", "body": first, "more_body": True})
-    try:
-        await request.require_connected()
-    except ClientGone:
-        await answer.undo()
-        return
-    if not last:
-        await send(start)
-    await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -10,7 +10,7 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.service_bus.rules.values import Message
 
 from . import broker_properties, custom_headers
-from .wire import describe, read_json, require_object
+from .json_text import describe, read_json, require_object
 
 MOST_MESSAGES = 5000  # parsing more at once would delay other requests of the process
 CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"

@@ -10,7 +10,8 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.service_bus.rules.amqp.sections import text_of_id
 from broker_core.service_bus.rules.values import LockedMessage, StoredMessage
 
-from .wire import describe, read_json, read_rfc1123, require_object, require_text, write_rfc1123
+from .http_dates import read_rfc1123, write_rfc1123
+from .json_text import describe, read_json, require_object, require_text
 
 HEADER = "BrokerProperties"
 

@@ -18,7 +18,9 @@ from typing import Any
 
 from broker_core.common.errors import InvalidArgument
 
-from .wire import read_json, read_rfc1123, read_scalar, require_object, require_text, write_json, write_scalar
+from .http_dates import read_rfc1123
+from .json_text import read_json, require_object, require_text, write_json
+from .scalars import read_scalar, write_scalar
 
 EXACT = "Vitrine-Properties"
 

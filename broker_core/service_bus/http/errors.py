@@ -9,28 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_core.common import errors
-from broker_core.common.errors import BrokerError
 from broker_core.service_bus.rules.sas import TokenRefused
 
-
-class UnknownResource(BrokerError):
-    """A URL without a resource."""
-
-
-class MethodNotAllowed(BrokerError):
-    """A method that the resource does not support. allowed: the supported ones."""
-
-    def __init__(self, method: str, allowed: tuple[str, ...]):
-        super().__init__(f"{method} is not allowed here; use {' or '.join(allowed)}.")
-        self.method, self.allowed = method, allowed
-
-
-class BodyTooLarge(BrokerError):
-    """A request body over the limit (in bytes), which was not read completely."""
-
-    def __init__(self, limit: int):
-        super().__init__(f"The request body exceeds {limit:,} bytes. Nothing was stored.")
-        self.limit = limit
+from .http_errors import BodyTooLarge, MethodNotAllowed, UnknownResource
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from broker_core import service_bus
 from broker_core.common.types import Actor
 
 from . import broker_properties
-from .answers import Answer
+from .http_answer import Answer
+from .http_dates import write_rfc1123
+from .json_text import write_json
 from .request import Request
-from .wire import write_json, write_rfc1123
 
 
 async def complete(request: Request, actor: Actor) -> Answer:

@@ -14,7 +14,8 @@ from broker_core.common.lock_tokens import unique_tokens
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.service_bus.rules.values import LockedMessage
 
-from .answers import Answer, with_message
+from .answers import with_message
+from .http_answer import Answer
 from .request import Request
 
 NOTHING = Answer(204)

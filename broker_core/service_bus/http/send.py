@@ -7,7 +7,7 @@ from broker_core.common.types import Actor, Right
 from broker_core.service_bus.rules.values import Message
 
 from . import batch, broker_properties, custom_headers
-from .answers import Answer
+from .http_answer import Answer
 from .request import Request
 
 

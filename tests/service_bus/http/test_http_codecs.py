@@ -17,7 +17,7 @@ from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind, EntityAddress, MessageState
-from broker_core.service_bus.http import answers, batch, broker_properties, custom_headers, wire
+from broker_core.service_bus.http import answers, batch, broker_properties, custom_headers, http_dates, json_text
 from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties
 from broker_core.service_bus.rules.messages import prepare
 from broker_core.service_bus.rules.values import LockedMessage, Message, StoredMessage
@@ -79,12 +79,12 @@ def locked(**changes):
     ],
 )
 def test_rfc1123_dates(text, instant):
-    assert wire.read_rfc1123(text) == instant
+    assert http_dates.read_rfc1123(text) == instant
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_rfc1123_round_trip_keeps_the_second(instant):
-    assert wire.read_rfc1123(wire.write_rfc1123(instant)) == instant.replace(microsecond=0)
+    assert http_dates.read_rfc1123(http_dates.write_rfc1123(instant)) == instant.replace(microsecond=0)
 
 
 # BrokerProperties
@@ -208,7 +208,7 @@ texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs
     st.none() | st.timedeltas(timedelta(milliseconds=1), timedelta(days=3650)),
 )
 def test_broker_properties_round_trip(sent, time_to_live):
-    header = wire.write_json(sent | ({"TimeToLive": time_to_live.total_seconds()} if time_to_live else {}))
+    header = json_text.write_json(sent | ({"TimeToLive": time_to_live.total_seconds()} if time_to_live else {}))
     assert header.isascii() and header.isprintable()
     read = broker_properties.read_header(header)
     message = stored(
@@ -346,7 +346,7 @@ def test_every_type_can_be_shown_in_a_header(value, shown):
 
 names = st.text(st.sampled_from(string.ascii_lowercase + string.digits + "-_"), min_size=1, max_size=12) | texts.filter(bool)
 values = (
-    texts.filter(lambda t: wire.read_rfc1123(t) is None)
+    texts.filter(lambda t: http_dates.read_rfc1123(t) is None)
     | st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
@@ -362,7 +362,7 @@ def test_properties_round_trip_over_headers(properties):
     in_own_header = {name for name, _ in headers}
     # A date inside the JSON header is text: only a header of its own says what it is.
     expected = {
-        name: wire.write_rfc1123(value) if isinstance(value, datetime) and name not in in_own_header else value
+        name: http_dates.write_rfc1123(value) if isinstance(value, datetime) and name not in in_own_header else value
         for name, value in properties.items()
     }
     assert custom_headers.read([(name.lower(), text) for name, text in headers]) == expected

@@ -15,17 +15,14 @@ import broker_core
 from broker_core.common import errors
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, SubQueue
-from broker_core.service_bus.http import addresses, answers, asgi, receive
+from broker_core.service_bus.http import addresses, answers, receive
 from broker_core.service_bus.http import errors as wire_errors
 from broker_core.service_bus.http.addresses import Kind
-from broker_core.service_bus.http.errors import (
-    BodyTooLarge,
-    MethodNotAllowed,
-    TokenRefused,
-    UnknownResource,
-    wire_error,
-)
-from broker_core.service_bus.http.request import MAX_BODY_BYTES, ClientGone, Request
+from broker_core.service_bus.http.errors import TokenRefused, wire_error
+from broker_core.service_bus.http.http_answer import Answer, write
+from broker_core.service_bus.http.http_errors import BodyTooLarge, MethodNotAllowed, UnknownResource
+from broker_core.service_bus.http.http_request import ClientGone
+from broker_core.service_bus.http.request import MAX_BODY_BYTES, Request
 
 LOCK = "7da9cfd5-40d5-4bb1-8d64-000000000007"
 SUBSCRIPTION_S = EntityAddress("demo", "t/subscriptions/s")
@@ -270,7 +267,7 @@ async def test_response_is_undone_if_its_client_disconnected_while_it_was_writte
             await asyncio.sleep(0.01)
 
     await request.while_connected(asyncio.sleep(0))
-    await asgi._write(answers.Answer(201, body=b"x", undo=undo), request, send)
+    await write(Answer(201, body=b"x", undo=undo), request, send)
     request.close()
     assert undone == ([True] if leaves else [])
     assert written[-1].get("more_body") is leaves
@@ -292,7 +289,7 @@ async def test_a_client_that_leaves_with_the_whole_answer_has_it(body):
             client.left.set()
             await asyncio.sleep(0.01)
 
-    await asgi._write(answers.Answer(201, body=body, undo=undo), request, send)
+    await write(Answer(201, body=body, undo=undo), request, send)
     request.close()
     assert (b"".join(got), undone) == (body, [])
 

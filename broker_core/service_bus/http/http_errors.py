@@ -1,0 +1,25 @@
+"""Requests that no HTTP front end accepts."""
+
+from __future__ import annotations
+
+from broker_core.common.errors import BrokerError
+
+
+class UnknownResource(BrokerError):
+    """A URL without a resource."""
+
+
+class MethodNotAllowed(BrokerError):
+    """A method that the resource does not support. allowed: the supported ones."""
+
+    def __init__(self, method: str, allowed: tuple[str, ...]):
+        super().__init__(f"{method} is not allowed here; use {' or '.join(allowed)}.")
+        self.method, self.allowed = method, allowed
+
+
+class BodyTooLarge(BrokerError):
+    """A request body over the limit (in bytes), which was not read completely."""
+
+    def __init__(self, limit: int):
+        super().__init__(f"The request body exceeds {limit:,} bytes. Nothing was stored.")
+        self.limit = limit

@@ -1,0 +1,141 @@
+"""One HTTP request of an ASGI server: its parts as text, its body up to a limit, and whether the client is connected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qs
+
+from .http_errors import BodyTooLarge
+
+_DRAINED = 8  # times the limit of a body: so much of a larger one is read at most
+TURNS_TO_NOTICE = 4  # event loop iterations until a disconnect that can be read is delivered; measured: 3
+
+
+class ClientGone(Exception):
+    """The client closed its connection; no response can be sent."""
+
+
+class Request:
+    """scope, receive: of the ASGI application. Header names are case-insensitive."""
+
+    def __init__(self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Mapping[str, Any]]]):
+        self._scope, self._receive = scope, receive
+        self._disconnected: asyncio.Task | None = None
+
+    @property
+    def method(self) -> str:
+        return self._scope["method"].upper()
+
+    @property
+    def path(self) -> str:
+        return self._scope["path"]
+
+    @cached_property
+    def headers(self) -> list[tuple[str, str]]:
+        return [(name.decode("latin-1"), _text(value)) for name, value in self._scope["headers"]]
+
+    def header(self, name: str) -> str | None:
+        """The first header of this name."""
+        return next((text for key, text in self.headers if key.lower() == name.lower()), None)
+
+    @property
+    def host(self) -> str:
+        """The host that the client used, with its port."""
+        host, port = self._scope.get("server") or ("localhost", None)
+        return self.header("host") or (f"{host}:{port}" if port else host)
+
+    @property
+    def client_ip(self) -> str:
+        return (self._scope.get("client") or ("unknown",))[0]
+
+    def query(self, name: str) -> str | None:
+        """The last query parameter of this name."""
+        return parse_qs(self._scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True).get(name, [None])[-1]
+
+    def url(self, path: str) -> str:
+        return f"{self._scope.get('scheme', 'http')}://{self.host}{path}"
+
+    async def body(self, most: int) -> bytes:
+        """The whole body, of at most so many bytes. Raises BodyTooLarge, without keeping more than these in memory, and
+        ClientGone."""
+        declared = self.header("content-length") or "0"
+        if declared.isdecimal() and int(declared) > most:
+            raise await self._too_large(0, most)
+        parts, size = [], 0
+        async for part in self._parts():
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                parts.clear()
+                raise await self._too_large(size, most)
+        return b"".join(parts)
+
+    async def while_connected(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of `work`. If the client disconnects first, it is cancelled and ClientGone is raised."""
+        disconnected = self._watch_connection()
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task, disconnected], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled():
+            raise ClientGone
+        return task.result()
+
+    async def require_connected(self) -> None:
+        """Raise ClientGone if the client has closed its connection, as far as the server can read that now. Call it when the
+        body, if any, was read."""
+        self._watch_connection()
+        for _ in range(TURNS_TO_NOTICE):
+            await asyncio.sleep(0)
+        if self.client_is_gone:
+            raise ClientGone
+
+    @property
+    def client_is_gone(self) -> bool:
+        """Whether a disconnect was seen during or after while_connected."""
+        return self._disconnected is not None and self._disconnected.done()
+
+    def close(self) -> None:
+        if self._disconnected is not None:
+            self._disconnected.cancel()
+
+    def _watch_connection(self) -> asyncio.Task:
+        if self._disconnected is None:
+            self._disconnected = asyncio.create_task(self._wait_until_disconnected())
+        return self._disconnected
+
+    async def _wait_until_disconnected(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _parts(self):
+        more = True
+        while more:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise ClientGone
+            more = event.get("more_body", False)
+            yield event.get("body", b"")
+
+    async def _too_large(self, size: int, most: int) -> BodyTooLarge:
+        """Read and discard more of the body, up to a limit, so that a client that is still writing can read the response."""
+        if self.header("expect") is None:
+            async for part in self._parts():
+                size += len(part)
+                if size > _DRAINED * most:
+                    break
+        return BodyTooLarge(most)
+
+
+def _text(value: bytes) -> str:
+    """A header value, decoded as UTF-8 if valid, otherwise as Latin-1."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
