@@ -23,8 +23,7 @@ from uuid import UUID
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress
-
-from .http_errors import UnknownResource
+from broker_core.wire.http.errors import UnknownResource
 
 MOUNT = "servicebus"
 _MESSAGES = "messages"

@@ -10,12 +10,12 @@ from broker_core.common.errors import BrokerError
 from broker_core.service_bus.rules.amqp_messages import payload
 from broker_core.service_bus.rules.sas import SCHEME
 from broker_core.service_bus.rules.values import StoredMessage
+from broker_core.wire.http.answer import Answer
+from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed
+from broker_core.wire.http.json_text import write_json
 
 from . import broker_properties, custom_headers
 from .errors import wire_error
-from .http_answer import Answer
-from .http_errors import BodyTooLarge, MethodNotAllowed
-from .json_text import write_json
 
 RETRY_AFTER_SECONDS = 2
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")

@@ -6,15 +6,15 @@ import logging
 from contextlib import suppress
 
 from broker_core.common.errors import BrokerError
+from broker_core.wire.http.answer import Answer, write
+from broker_core.wire.http.errors import MethodNotAllowed
+from broker_core.wire.http.request import ClientGone
 
 from . import locks, receive, send
 from .addresses import Kind
 from .answers import error_answer
 from .authorization import actor_of
 from .errors import INTERNAL, wire_error
-from .http_answer import Answer, write
-from .http_errors import MethodNotAllowed
-from .http_request import ClientGone
 from .request import Request
 
 OPERATIONS = {

@@ -8,9 +8,9 @@ from typing import Any
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.service_bus.rules.values import Message
+from broker_core.wire.http.json_text import describe, read_json, require_object
 
 from . import broker_properties, custom_headers
-from .json_text import describe, read_json, require_object
 
 MOST_MESSAGES = 5000  # parsing more at once would delay other requests of the process
 CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"

@@ -9,9 +9,8 @@ from broker_core.common.durations import FOREVER, of_seconds, parse_timespan
 from broker_core.common.errors import InvalidArgument
 from broker_core.service_bus.rules.amqp.sections import text_of_id
 from broker_core.service_bus.rules.values import LockedMessage, StoredMessage
-
-from .http_dates import read_rfc1123, write_rfc1123
-from .json_text import describe, read_json, require_object, require_text
+from broker_core.wire.http.dates import read_rfc1123, write_rfc1123
+from broker_core.wire.http.json_text import describe, read_json, require_object, require_text
 
 HEADER = "BrokerProperties"
 

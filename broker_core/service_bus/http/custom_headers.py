@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
+from broker_core.wire.http.dates import read_rfc1123
+from broker_core.wire.http.json_text import read_json, require_object, require_text, write_json
 
-from .http_dates import read_rfc1123
-from .json_text import read_json, require_object, require_text, write_json
 from .scalars import read_scalar, write_scalar
 
 EXACT = "Vitrine-Properties"

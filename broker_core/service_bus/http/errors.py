@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from broker_core.common import errors
 from broker_core.service_bus.rules.sas import TokenRefused
-
-from .http_errors import BodyTooLarge, MethodNotAllowed, UnknownResource
+from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
 
 
 @dataclass(frozen=True, slots=True)

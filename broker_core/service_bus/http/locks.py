@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from broker_core import service_bus
 from broker_core.common.types import Actor
+from broker_core.wire.http.answer import Answer
+from broker_core.wire.http.dates import write_rfc1123
+from broker_core.wire.http.json_text import write_json
 
 from . import broker_properties
-from .http_answer import Answer
-from .http_dates import write_rfc1123
-from .json_text import write_json
 from .request import Request
 
 

@@ -13,9 +13,9 @@ from broker_core.common.errors import BrokerError
 from broker_core.common.lock_tokens import unique_tokens
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.service_bus.rules.values import LockedMessage
+from broker_core.wire.http.answer import Answer
 
 from .answers import with_message
-from .http_answer import Answer
 from .request import Request
 
 NOTHING = Answer(204)

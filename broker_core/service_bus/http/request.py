@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 
 from broker_core.common.errors import InvalidArgument
+from broker_core.wire.http import request
 
-from . import addresses, http_request
+from . import addresses
 
 MAX_BODY_BYTES = 2 * 2**20  # a message of 1 MB, the service's limit over HTTP, in base64 and JSON
 MAX_TIMEOUT_SECONDS = 3600.0
 DEFAULT_TIMEOUT_SECONDS = 60.0
 
 
-class Request(http_request.Request):
+class Request(request.Request):
     """A request to the REST API."""
 
     @cached_property

@@ -11,9 +11,8 @@ from typing import Any
 from broker_core.common.durations import format_iso
 from broker_core.common.errors import InvalidArgument
 from broker_core.service_bus.rules.amqp.properties import plain
-
-from .http_dates import write_rfc1123
-from .json_text import describe, require_text
+from broker_core.wire.http.dates import write_rfc1123
+from broker_core.wire.http.json_text import describe, require_text
 
 _LONG = range(-(2**63), 2**63)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from broker_core import service_bus
 from broker_core.common.types import Actor, Right
 from broker_core.service_bus.rules.values import Message
+from broker_core.wire.http.answer import Answer
 
 from . import batch, broker_properties, custom_headers
-from .http_answer import Answer
 from .request import Request
 
 

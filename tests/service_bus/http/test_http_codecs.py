@@ -17,10 +17,11 @@ from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind, EntityAddress, MessageState
-from broker_core.service_bus.http import answers, batch, broker_properties, custom_headers, http_dates, json_text
+from broker_core.service_bus.http import answers, batch, broker_properties, custom_headers
 from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties
 from broker_core.service_bus.rules.messages import prepare
 from broker_core.service_bus.rules.values import LockedMessage, Message, StoredMessage
+from broker_core.wire.http import dates, json_text
 from tests import amqp_values
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -61,30 +62,6 @@ def locked(**changes):
         "address": EntityAddress("demo", "orders"),
     }
     return stored(LockedMessage, **lock | changes)
-
-
-# Dates
-
-
-@pytest.mark.parametrize(
-    ("text", "instant"),
-    [
-        ("Sun, 06 Nov 1994 08:49:37 GMT", datetime(1994, 11, 6, 8, 49, 37, tzinfo=UTC)),
-        ("Mon, 01 Jan 0001 00:00:00 GMT", datetime(1, 1, 1, tzinfo=UTC)),
-        ("Sun, 32 Nov 1994 08:49:37 GMT", None),
-        ("Sun, 06 Nov 1994 08:49:37 UTC", None),
-        ("Sun, 6 Nov 1994 08:49:37 GMT", None),
-        ("1994-11-06T08:49:37Z", None),
-        ("", None),
-    ],
-)
-def test_rfc1123_dates(text, instant):
-    assert http_dates.read_rfc1123(text) == instant
-
-
-@given(st.datetimes(timezones=st.just(UTC)))
-def test_rfc1123_round_trip_keeps_the_second(instant):
-    assert http_dates.read_rfc1123(http_dates.write_rfc1123(instant)) == instant.replace(microsecond=0)
 
 
 # BrokerProperties
@@ -346,7 +323,7 @@ def test_every_type_can_be_shown_in_a_header(value, shown):
 
 names = st.text(st.sampled_from(string.ascii_lowercase + string.digits + "-_"), min_size=1, max_size=12) | texts.filter(bool)
 values = (
-    texts.filter(lambda t: http_dates.read_rfc1123(t) is None)
+    texts.filter(lambda t: dates.read_rfc1123(t) is None)
     | st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
@@ -362,7 +339,7 @@ def test_properties_round_trip_over_headers(properties):
     in_own_header = {name for name, _ in headers}
     # A date inside the JSON header is text: only a header of its own says what it is.
     expected = {
-        name: http_dates.write_rfc1123(value) if isinstance(value, datetime) and name not in in_own_header else value
+        name: dates.write_rfc1123(value) if isinstance(value, datetime) and name not in in_own_header else value
         for name, value in properties.items()
     }
     assert custom_headers.read([(name.lower(), text) for name, text in headers]) == expected

@@ -1,6 +1,5 @@
-"""URLs, bodies in bounds, clients that go away, and how refusals are told. No database, no sockets."""
+"""URLs, timeouts, and how refusals are told. No database, no sockets."""
 
-import asyncio
 import importlib
 import pkgutil
 from types import SimpleNamespace
@@ -19,10 +18,10 @@ from broker_core.service_bus.http import addresses, answers, receive
 from broker_core.service_bus.http import errors as wire_errors
 from broker_core.service_bus.http.addresses import Kind
 from broker_core.service_bus.http.errors import TokenRefused, wire_error
-from broker_core.service_bus.http.http_answer import Answer, write
-from broker_core.service_bus.http.http_errors import BodyTooLarge, MethodNotAllowed, UnknownResource
-from broker_core.service_bus.http.http_request import ClientGone
-from broker_core.service_bus.http.request import MAX_BODY_BYTES, Request
+from broker_core.service_bus.http.request import Request
+from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
+from broker_core.wire.http.request import ClientGone
+from tests.wire.asgi_client import Client
 
 LOCK = "7da9cfd5-40d5-4bb1-8d64-000000000007"
 SUBSCRIPTION_S = EntityAddress("demo", "t/subscriptions/s")
@@ -151,158 +150,27 @@ def test_lock_url_of_a_subscription_keeps_the_casing_of_the_request():
     assert (target.address.topic, target.address.name) == (EntityAddress("demo", "Orders"), "EU")
 
 
-class Client:
-    """The client's side of an ASGI request: sends parts of a body, then nothing, until it hangs up."""
-
-    def __init__(self, *parts: bytes, hangs_up: bool = False):
-        self.events = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        if hangs_up:
-            self.events.append({"type": "http.disconnect"})
-        else:
-            self.events.append({"type": "http.request", "body": b"", "more_body": False})
-        self.left = asyncio.Event()
-
-    async def receive(self):
-        if self.events:
-            return self.events.pop(0)
-        await self.left.wait()
-        return {"type": "http.disconnect"}
-
-    def request(self, query: bytes = b"", **headers: str) -> Request:
-        raw = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
-        scope = {"type": "http", "method": "POST", "path": "/servicebus/demo/q/messages", "headers": raw, "query_string": query}
-        return Request(scope, self.receive)
-
-
-@pytest.mark.asyncio
-async def test_body_up_to_the_limit_is_read():
-    half = b"x" * (MAX_BODY_BYTES // 2)
-    assert len(await Client(half, half).request().body()) == MAX_BODY_BYTES
-
-
-@pytest.mark.asyncio
-async def test_body_over_the_limit_is_drained_and_refused():
-    client = Client(*[b"x" * 2**20] * 5)
-    with pytest.raises(BodyTooLarge):
-        await client.request().body()
-    assert client.events == []
-
-
-@pytest.mark.asyncio
-async def test_endless_body_is_cut_off():
-    client = Client(*[b"x" * 2**20] * 100)
-    with pytest.raises(BodyTooLarge):
-        await client.request().body()
-    assert len(client.events) > 80
-
-
-@pytest.mark.parametrize(("expect", "unread"), [({}, 0), ({"expect": "100-continue"}, 4)])
-@pytest.mark.asyncio
-async def test_declared_length_is_refused_before_the_body_is_asked_for(expect, unread):
-    client = Client(*[b"x" * 2**20] * 3)
-    with pytest.raises(BodyTooLarge):
-        await client.request(content_length=str(3 * 2**20), **expect).body()
-    assert len(client.events) == unread
-
-
-@pytest.mark.asyncio
-async def test_client_that_disconnects_while_sending_raises_client_gone():
-    with pytest.raises(ClientGone):
-        await Client(b"abc", hangs_up=True).request().body()
-
-
-@pytest.mark.asyncio
-async def test_work_ends_when_its_client_disconnects():
-    client, cancelled = Client(), asyncio.Event()
-
-    async def work():
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    request = client.request()
-    there = asyncio.create_task(request.while_connected(work()))
-    await asyncio.sleep(0.01)
-    client.left.set()
-    with pytest.raises(ClientGone):
-        await there
-    assert cancelled.is_set() and request.client_is_gone
-
-
 @pytest.mark.asyncio
 async def test_no_message_is_deleted_for_a_client_that_disconnected_while_waiting(monkeypatch):
     """Regression: requests that waited for the server were served, though their clients had given up long before."""
     client, calls = Client(), []
     client.left.set()
     monkeypatch.setattr(receive.service_bus, "receive_and_delete", SimpleNamespace(aio=lambda *_, **__: calls.append(1)))
-    request = client.request()
+    request = client.request(of=Request)
     with pytest.raises(ClientGone):
         await receive.receive_and_delete(request, None)
     assert not calls
 
 
-@pytest.mark.asyncio
-async def test_result_of_work_is_returned_to_a_connected_client():
-    request = Client().request()
-    assert await request.while_connected(asyncio.sleep(0, "done")) == "done"
-    assert not request.client_is_gone
-    request.close()
-
-
-@pytest.mark.parametrize("leaves", [False, True])
-@pytest.mark.asyncio
-async def test_response_is_undone_if_its_client_disconnected_while_it_was_written(leaves):
-    client, undone, written = Client(), [], []
-    request = client.request()
-
-    async def undo():
-        undone.append(True)
-
-    async def send(event):
-        written.append(event)
-        if leaves:
-            client.left.set()
-            await asyncio.sleep(0.01)
-
-    await request.while_connected(asyncio.sleep(0))
-    await write(Answer(201, body=b"x", undo=undo), request, send)
-    request.close()
-    assert undone == ([True] if leaves else [])
-    assert written[-1].get("more_body") is leaves
-
-
-@pytest.mark.parametrize("body", [b"", b"x", b"xyz"])
-@pytest.mark.asyncio
-async def test_a_client_that_leaves_with_the_whole_answer_has_it(body):
-    """Regression: it closed the connection so soon that its message was released, and delivered again."""
-    client, undone, got = Client(), [], []
-    request = client.request()
-
-    async def undo():
-        undone.append(True)
-
-    async def send(event):
-        got.append(event.get("body", b""))
-        if b"".join(got) == body:
-            client.left.set()
-            await asyncio.sleep(0.01)
-
-    await write(Answer(201, body=body, undo=undo), request, send)
-    request.close()
-    assert (b"".join(got), undone) == (body, [])
-
-
 @pytest.mark.parametrize(("query", "seconds"), [(b"", 60), (b"timeout=0", 0), (b"timeout=2.5&x=1", 2.5), (b"timeout=3600", 3600)])
 def test_timeout_is_parsed(query, seconds):
-    assert Client().request(query).timeout_seconds == seconds
+    assert Client().request(query, of=Request).timeout_seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["-1", "3601", "abc", "", "nan", "inf", "1e9"])
 def test_timeout_out_of_range_is_refused(text):
     with pytest.raises(InvalidArgument, match="timeout.*0 to 3600"):
-        _ = Client().request(f"timeout={text}".encode()).timeout_seconds
+        _ = Client().request(f"timeout={text}".encode(), of=Request).timeout_seconds
 
 
 def concrete_refusals() -> list[BrokerError]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .http_request import ClientGone, Request
+from .request import ClientGone, Request
 
 
 @dataclass(frozen=True, slots=True)

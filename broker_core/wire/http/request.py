@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs
 
-from .http_errors import BodyTooLarge
+from .errors import BodyTooLarge
 
 _DRAINED = 8  # times the limit of a body: so much of a larger one is read at most
 TURNS_TO_NOTICE = 4  # event loop iterations until a disconnect that can be read is delivered; measured: 3

@@ -1,0 +1,1 @@
+"""What network front ends share, whatever broker family they speak for."""

@@ -1,0 +1,1 @@
+"""Requests and answers of an ASGI server, and the texts in them."""
