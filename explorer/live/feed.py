@@ -28,6 +28,7 @@ from functools import partial
 
 import psycopg
 from channels.layers import get_channel_layer
+from django.db import connections as django_connections
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EventKind
@@ -382,6 +383,7 @@ class Feed:
         for follower in self._followers.values():
             follower.forget()
         connections.close_all_of_this_thread()
+        django_connections.close_all()
 
 
 def refused(why: str) -> str:

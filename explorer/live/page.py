@@ -14,11 +14,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError, connections
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.template.loader import render_to_string
 from django.urls import Resolver404, ResolverMatch, resolve, set_script_prefix
 
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import BrokerUnavailable, InvalidArgument
 from broker_core.common.types import Actor, EventKind, HistoryLevel
 from broker_core.reads import ClockReading, EntityRow, Flow, Name
 from broker_core.store.connections import Database
@@ -143,12 +144,15 @@ class View:
         return "live." + hashlib.sha256(json.dumps(audience).encode()).hexdigest()[:40]
 
     def draw(self, wanted: Collection[str] | None = None) -> LiveAnswer:
-        """Call the page's view. Raises BrokerError if the view refuses."""
+        """Call the page's view. Raises BrokerError if the view refuses, BrokerUnavailable without the site's own database."""
         set_script_prefix(f"{settings.FORCE_SCRIPT_NAME or ''}/")
         try:
             answer = self.match.func(LiveRequest(self, wanted), *self.match.args, **self.match.kwargs)
         except Http404 as exc:
             raise InvalidArgument("page", f"{self.path!r} is not a page of this site") from exc
+        except (OperationalError, InterfaceError) as exc:
+            connections.close_all()  # Django replaces a broken connection at the next request only
+            raise BrokerUnavailable(str(exc)) from exc
         if not isinstance(answer, LiveAnswer):
             raise InvalidArgument("page", f"{self.path!r} has no live content")
         return answer

@@ -16,6 +16,7 @@ import pytest
 from asgiref.testing import ApplicationCommunicator  # channels.testing needs daphne
 from channels.db import database_sync_to_async
 from django.contrib.auth import get_user_model
+from django.db import connection
 from django.test import Client, RequestFactory
 from django.urls import reverse
 from playwright.sync_api import expect
@@ -773,6 +774,28 @@ async def test_a_heartbeat_is_sent_each_second_with_the_age_while_the_database_i
     service_bus.send(queue, [Message(b"x")])
     assert len(rows(await frame(communicator, has_list, seconds=8))) == 1
     await communicator.disconnect()
+
+
+async def test_a_page_of_the_sites_own_tables_is_live_again_after_its_session_was_ended(queue, cookie, monkeypatch):
+    monkeypatch.setattr(feeds, "BACK_OFF_SECONDS", (0.1, 0.1))
+    service_bus.send(queue, [Message(b"x")])
+    service_bus.dead_letter(queue, service_bus.receive(queue)[0].lock_token, reason="first")
+    communicator, _ = await opened("/dead-letters/", cookie("administrator"))
+    assert await database_sync_to_async(_end_sessions_that_read)("vitrine_dead_letter_note") == [(True,)]
+    service_bus.send(queue, [Message(b"x")])
+    service_bus.dead_letter(queue, service_bus.receive(queue)[0].lock_token, reason="second")
+    await frame(communicator, lambda told: "second" in html(told), seconds=15)
+    await communicator.disconnect()
+
+
+def _end_sessions_that_read(table: str) -> list[tuple[bool]]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE %s",
+            [f"%{table}%"],
+        )
+        return cursor.fetchall()
 
 
 # Frames, without any database
