@@ -7,11 +7,10 @@ from broker_core.sweeps import runs
 
 from . import runner
 
-QUEUE = "operations"
 SLICE_SECONDS = 10.0  # of one task, so that a long operation does not keep others from running
 
 
-@shared_task(name="explorer.run_operation", queue=QUEUE, ignore_result=True)
+@shared_task(name="explorer.run_operation", ignore_result=True)
 def run_operation(operation_id: int) -> None:
     """Run an operation for a while, and request the rest. A second task for the same operation does nothing."""
     operation = core.find(operation_id)

@@ -1,14 +1,18 @@
 """What the environment says, as typed values."""
 
+import re
 import stat
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import ProgrammingError, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg.errors import UndefinedTable
 
+from explorer.site.celery import app
 from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins
 from explorer.site.unready import explained
 
@@ -101,3 +105,14 @@ def test_tables_of_an_older_version_are_reported(db):
 def test_other_errors_of_a_command_are_not_replaced(db):
     with pytest.raises(ProgrammingError), explained(), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT no_such_column FROM vitrine_namespace")
+
+
+@pytest.mark.parametrize(
+    ("task", "queue"),
+    [("explorer.run_operation", "operations"), ("explorer.run_analysis", "analysis"), ("explorer.resume_operations", "sweeps")],
+)
+def test_each_task_goes_to_a_queue_that_a_worker_reads(task, queue):
+    assert task in app.tasks
+    assert app.amqp.router.route({}, task)["queue"].name == queue
+    composed = (Path(settings.BASE_DIR) / "docker-compose.yml").read_text()
+    assert re.search(rf"celery .* worker .*--queues=\S*\b{queue}\b", composed)

@@ -9,7 +9,7 @@ from . import execution
 from .kinds import KINDS
 
 
-@shared_task(name="explorer.run_analysis", queue="analysis", ignore_result=True)
+@shared_task(name="explorer.run_analysis", ignore_result=True)
 def run_analysis(run_id: int) -> None:
     """Execute a run. The task is acknowledged at its start: a run whose worker dies fails by its lease and is not restarted."""
     execution.execute(run_id, KINDS, should_stop=_is_stopping)
