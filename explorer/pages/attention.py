@@ -151,12 +151,12 @@ _STATUS = {
 
 
 def _disabled(facts: Facts, limits: Thresholds) -> Item | None:
-    if (said := _STATUS.get(facts.entity.status)) is None:
+    if (status_text := _STATUS.get(facts.entity.status)) is None:
         return None
     waiting = at_hand(facts.entity) if facts.entity.holds_messages else 0
     aside = f", {presenters.plural(waiting, 'message')} waiting" if waiting else ""
     words = presenters.STATUS_WORDS[facts.entity.status]
-    return Item("disabled", Severity.SOON, words, aside, said, weight=waiting, trend=facts.active, entity=facts.entity)
+    return Item("disabled", Severity.SOON, words, aside, status_text, weight=waiting, trend=facts.active, entity=facts.entity)
 
 
 def _quota(facts: Facts, limits: Thresholds) -> Item | None:
@@ -180,9 +180,11 @@ def _new(count: int) -> str:
 def _of_reasons(top: TopReason | None) -> Share | None:
     if top is None:
         return None
-    rest = 1 - top.count / top.of
+    remainder = 1 - top.count / top.of
     return Share(
-        top.reason, f"{top.count / top.of:.0%} · {top.count:,} of {top.of:,}", (top.count / top.of, rest) if rest else (1.0,)
+        top.reason,
+        f"{top.count / top.of:.0%} · {top.count:,} of {top.of:,}",
+        (top.count / top.of, remainder) if remainder else (1.0,),
     )
 
 
@@ -221,15 +223,17 @@ RULES = {
 
 def attention(facts: Iterable[Facts], tasks: Iterable[Task] = (), limits: Thresholds = THRESHOLDS) -> list[Item]:
     """What needs a person, worst first: of an entity its worst item, which names the others."""
-    found = []
-    for one in facts:
-        items = sorted((item for rule in RULES.values() if (item := rule.find(one, limits))), key=lambda item: item.order)
+    worst = []
+    for entity_facts in facts:
+        items = sorted(
+            (item for rule in RULES.values() if (item := rule.find(entity_facts, limits))), key=lambda item: item.order
+        )
         if items:
-            found.append(_with_others(items))
-    found += [
+            worst.append(_with_others(items))
+    worst += [
         Item("task", Severity.SOON, "Late", "", task.lateness, name=task.name, weight=1.0) for task in tasks if task.lateness
     ]
-    return sorted(found, key=lambda item: item.order)
+    return sorted(worst, key=lambda item: item.order)
 
 
 def _with_others(items: list[Item]) -> Item:
@@ -244,10 +248,10 @@ def _decapitalized(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def sentence(things: int, *, at_least: bool = False) -> str:
+def sentence(count: int, *, at_least: bool = False) -> str:
     """The health of the broker in one sentence."""
-    if not things:
+    if not count:
         return "All is well."
     if at_least:
-        return f"At least {things:,} things need you."
-    return "1 thing needs you." if things == 1 else f"{things:,} things need you."
+        return f"At least {count:,} things need you."
+    return "1 thing needs you." if count == 1 else f"{count:,} things need you."

@@ -24,10 +24,10 @@ def audit_log(request: HttpRequest) -> HttpResponse:
     query = cleaned(form)
     hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True)
     rows = list(matching(query, hidden)[: ROWS + 1])
-    shown = rows[:ROWS]
+    page_rows = rows[:ROWS]
     context = {
-        "section": "audit", "form": form, "records": shown, "filtered": any(query[n] for n in ("actor", "queue", "outcome")),
-        "older": shown[-1].pk if len(rows) > ROWS else None,
+        "section": "audit", "form": form, "records": page_rows, "filtered": any(query[n] for n in ("actor", "queue", "outcome")),
+        "older": page_rows[-1].pk if len(rows) > ROWS else None,
     }  # fmt: skip
     return show(request, "audit", context)
 
@@ -35,15 +35,15 @@ def audit_log(request: HttpRequest) -> HttpResponse:
 def matching(query: dict, hidden: tuple[str, ...] = ()) -> QuerySet[AuditRecord]:
     """The matching records, newest first, without those about the `hidden` namespaces. `before`: the last row of the previous
     page. An action on a namespace as a whole names it at the beginning of its target."""
-    found = AuditRecord.objects.order_by("-id")
+    records = AuditRecord.objects.order_by("-id")
     if hidden:
         first_word = Func(Lower("target"), Value("[^[:alnum:].-].*"), Value(""), function="regexp_replace")
-        found = found.annotate(place=Case(When(namespace="", then=first_word), default=Lower("namespace")))
-        found = found.exclude(place__in=[name.lower() for name in hidden])
+        records = records.annotate(place=Case(When(namespace="", then=first_word), default=Lower("namespace")))
+        records = records.exclude(place__in=[name.lower() for name in hidden])
     if query["actor"]:
-        found = found.filter(actor__icontains=query["actor"])
+        records = records.filter(actor__icontains=query["actor"])
     if query["queue"]:
-        found = found.filter(path__icontains=query["queue"])
+        records = records.filter(path__icontains=query["queue"])
     if query["outcome"]:
-        found = found.filter(outcome=query["outcome"])
-    return found.filter(pk__lt=query["before"]) if query["before"] else found
+        records = records.filter(outcome=query["outcome"])
+    return records.filter(pk__lt=query["before"]) if query["before"] else records

@@ -73,19 +73,19 @@ def compare(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 
 
 def _side(request: HttpRequest, address: EntityAddress, name: str) -> dict[str, Any]:
-    given = request.GET.get(name, "")
-    if not given:
+    text = request.GET.get(name, "")
+    if not text:
         raise BadQuery([(name, "Name two messages to compare, a and b.")])
-    chosen, number = chosen_message(given, address, name)
+    chosen, number = chosen_message(text, address, name)
     return message_record.context_of(request, chosen, number)
 
 
 def _properties(side: Mapping[str, Any]) -> dict[str, str]:
     """The properties of a message by name, as texts."""
-    found = {"Entity": str(side["address"]), "Message ID": side["message_id"] or "", "State": side["state"].badge.word}
-    found |= {fact.name: _text(fact) for fact in side["facts"]}
-    found |= {f"{name} ({kind})": "" if text is None else str(text) for name, kind, text, _ in side["application_properties"]}
-    return found
+    values = {"Entity": str(side["address"]), "Message ID": side["message_id"] or "", "State": side["state"].badge.word}
+    values |= {fact.name: _text(fact) for fact in side["facts"]}
+    values |= {f"{name} ({kind})": "" if text is None else str(text) for name, kind, text, _ in side["application_properties"]}
+    return values
 
 
 def _text(fact: Fact) -> str:
@@ -102,9 +102,9 @@ def _bodies(sides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Context of the bodies: their lines, or why they are not compared."""
     views = [side.get("body") for side in sides]
     if not all(isinstance(view, display.BodyView) for view in views):
-        gone = any(not isinstance(side["entity"], EntityRow) or side["detail"] is None for side in sides)
+        any_gone = any(not isinstance(side["entity"], EntityRow) or side["detail"] is None for side in sides)
         large = any(side.get("body_is_large") for side in sides)
-        why = "removed with its message" if gone else "larger than 16 KB" if large else "not visible to you"
+        why = "removed with its message" if any_gone else "larger than 16 KB" if large else "not visible to you"
         return {"no_bodies": f"The bodies are not compared: one is {why}."}
     texts = [_lines(view) for view in views if view is not None]
     cut = any(len(lines) > MOST_LINES for lines in texts)

@@ -78,7 +78,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class NamespaceView:
     """A namespace of the preview."""
 
     namespace: NamespaceImport
@@ -93,9 +93,9 @@ def configuration(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "section": "entities",
         "namespaces": [
-            one
-            for one in sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
-            if not one.is_system
+            row
+            for row in sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
+            if not row.is_system
         ],
         "why_not": "" if may_manage else "Exporting and importing configuration requires the administrator role.",
     }
@@ -110,7 +110,7 @@ def configuration(request: HttpRequest) -> HttpResponse:
     if form.cleaned_data["do"] == "import":
         done = _apply(request, lines, name)
         if done.error is None:
-            context["imported"] = [one.name for one in done.result.namespaces]
+            context["imported"] = [namespace.name for namespace in done.result.namespaces]
             return show_form(request, "configuration", ImportForm(initial={"do": "preview"}), **context)
         if not isinstance(done.error, PreviewOutdated):
             return show_form(request, "configuration", form, done=done, **context)
@@ -120,8 +120,10 @@ def configuration(request: HttpRequest) -> HttpResponse:
         audit.refused(request.actor, "preview import", None, exc, target=name or "")
         form.add_error("file", str(exc))
         return show_form(request, "configuration", form, done=done, **context)
-    shown = [_shown(one) for one in preview.namespaces]
-    return show_form(request, "configuration", form, done=done, preview=preview, shown=shown, content=content, **context)
+    namespace_views = [_namespace_view(namespace) for namespace in preview.namespaces]
+    return show_form(
+        request, "configuration", form, done=done, preview=preview, namespace_views=namespace_views, content=content, **context
+    )
 
 
 def _apply(request: HttpRequest, lines: Sequence[bytes], name: str | None) -> Act:
@@ -129,12 +131,17 @@ def _apply(request: HttpRequest, lines: Sequence[bytes], name: str | None) -> Ac
     token = request.POST.get("token", "")
     done = act(
         request, "import configuration", None, lambda: apply_import(lines, name=name, token=token, actor=request.actor),
-        target=name or "", says=_said,
+        target=name or "", says=_result_text,
     )  # fmt: skip
-    for one in done.result.namespaces if done.error is None else ():
-        for row in (row for group in _shown(one, len(one.changes)).groups for row in group.rows if not one.is_new):
+    for namespace in done.result.namespaces if done.error is None else ():
+        for row in (
+            row
+            for group in _namespace_view(namespace, len(namespace.changes)).groups
+            for row in group.rows
+            if not namespace.is_new
+        ):
             if row.change.result in (Result.CREATED, Result.CHANGED):
-                _audit(request.actor, one, row)
+                _audit(request.actor, namespace, row)
     return done
 
 
@@ -142,16 +149,16 @@ def _audit(actor: Actor, namespace: NamespaceImport, row: Row) -> None:
     item = row.change.item
     address = EntityAddress(namespace.name, item.path) if item.path else None
     of = f"{namespace.name}: " if address is None else ""
-    what = f"{item.kind} {item.name}" if item.name else ""
+    object_name = f"{item.kind} {item.name}" if item.name else ""
     by_hand = pages_of(namespace.family).audited_as.get(item.kind)
     if row.change.result is Result.CREATED:
-        audit.done(actor, by_hand or f"create {item.kind}", address, target=f"{of}{what}", detail="Created by an import.")
+        audit.done(actor, by_hand or f"create {item.kind}", address, target=f"{of}{object_name}", detail="Created by an import.")
         return
     names = ", ".join(name for name, _, _ in row.settings)
     changed = ", ".join(f"{name} from {before} to {after}" for name, before, after in row.settings)
     detail = f"Changed {changed} by an import. {row.effects}".strip()
     action = (by_hand or f"change {item.kind}") if item.name else "change settings"
-    audit.done(actor, action, address, target=f"{of}{what or names}", detail=detail)
+    audit.done(actor, action, address, target=f"{of}{object_name or names}", detail=detail)
 
 
 @page
@@ -169,21 +176,21 @@ def export_configuration(request: HttpRequest) -> HttpResponse:
     return FileResponse(file, as_attachment=True, filename=f"vitrine-{title}.jsonl", content_type="application/jsonl")
 
 
-def _shown(one: NamespaceImport, most: int = MOST_LISTED) -> Shown:
+def _namespace_view(namespace: NamespaceImport, most: int = MOST_LISTED) -> NamespaceView:
     """A namespace with its objects by result, those that change anything first."""
     groups = []
     for result in Result:
-        changes = [change for change in one.changes if change.result is result]
-        rows = tuple(_row(one, change) for change in changes[:most])
+        changes = [change for change in namespace.changes if change.result is result]
+        rows = tuple(_row(namespace, change) for change in changes[:most])
         if rows:
             groups.append(Group(result, rows, len(changes) - len(rows)))
-    return Shown(one, tuple(groups))
+    return NamespaceView(namespace, tuple(groups))
 
 
-def _row(one: NamespaceImport, change: Change) -> Row:
-    item, words = change.item, pages_of(one.family).setting_words
-    is_there = item.path and not item.name and not one.is_new and change.result is not Result.CREATED
-    url = reverse("explorer:entity", args=(one.name, item.path)) if is_there else ""
+def _row(namespace: NamespaceImport, change: Change) -> Row:
+    item, words = change.item, pages_of(namespace.family).setting_words
+    is_there = item.path and not item.name and not namespace.is_new and change.result is not Result.CREATED
+    url = reverse("explorer:entity", args=(namespace.name, item.path)) if is_there else ""
     settings = []
     for name, (before, after) in change.settings.items():
         if item.kind == NAMESPACE:
@@ -194,9 +201,11 @@ def _row(one: NamespaceImport, change: Change) -> Row:
     return Row(change, url, tuple(settings))
 
 
-def _said(done: ImportPreview) -> str:
-    created, changed = (sum(one.count(result) for one in done.namespaces) for result in (Result.CREATED, Result.CHANGED))
-    names = ", ".join(one.name for one in done.namespaces)
+def _result_text(done: ImportPreview) -> str:
+    created, changed = (
+        sum(namespace.count(result) for namespace in done.namespaces) for result in (Result.CREATED, Result.CHANGED)
+    )
+    names = ", ".join(namespace.name for namespace in done.namespaces)
     if not created and not changed:
         return f"Imported {names}: nothing had to be changed."
     return f"Imported {names}: {created:,} created, {changed:,} changed."

@@ -24,20 +24,20 @@ def or_record(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """The view of an entity's page, which shows the record of a deleted entity where the view finds none. The query's `of` is the
     id of the entity that is meant, as another one may have its name."""
 
-    def shown(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    def view_or_record(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         if isinstance(request, LiveRequest) or request.method != "GET":
             return view(request, namespace=namespace, path=path)
         if "of" in request.GET:
-            found = record(request, namespace=namespace, path=path)
-            return view(request, namespace=namespace, path=path) if found.status_code == 404 else found
+            response = record(request, namespace=namespace, path=path)
+            return view(request, namespace=namespace, path=path) if response.status_code == 404 else response
         answer = view(request, namespace=namespace, path=path)
         if answer.status_code != 404:
             return answer
-        found = record(request, namespace=namespace, path=path)
-        return answer if found.status_code == 404 else found
+        response = record(request, namespace=namespace, path=path)
+        return answer if response.status_code == 404 else response
 
-    shown.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
-    return shown
+    view_or_record.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
+    return view_or_record
 
 
 @page
@@ -63,8 +63,8 @@ def record(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "settings": _settings(deleted),
     }
     if tab == HISTORY:
-        wanted = EventFilter(entity_id=deleted.id, kinds=tuple(TERMINAL_KINDS))
-        context["events"] = reads.events(wanted, cursor=query["cursor"] or None, actor=request.actor)
+        event_filter = EventFilter(entity_id=deleted.id, kinds=tuple(TERMINAL_KINDS))
+        context["events"] = reads.events(event_filter, cursor=query["cursor"] or None, actor=request.actor)
     return show(request, "deleted_entity", context)
 
 

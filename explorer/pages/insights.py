@@ -47,7 +47,7 @@ DEMO = "demo"  # the namespace of the demo whose history is generated
 
 
 class InsightsQuery(ScopeQuery):
-    range = forms.ChoiceField(required=False, choices=[(one.name, one.title) for one in RANGES])
+    range = forms.ChoiceField(required=False, choices=[(period.name, period.title) for period in RANGES])
     format = forms.ChoiceField(required=False, choices=[("", "page"), ("csv", "CSV")])
 
 
@@ -56,34 +56,34 @@ class InsightsQuery(ScopeQuery):
 @require_GET
 def insights(request: HttpRequest) -> HttpResponse:
     query = cleaned(InsightsQuery(request.GET))
-    shown = next((one for one in RANGES if one.name == query["range"]), DEFAULT)
+    period = next((candidate for candidate in RANGES if candidate.name == query["range"]), DEFAULT)
     namespaces = [n for n in reads.namespaces(actor=request.actor) if not n.is_system or n.name == query["namespace"]]
     namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
-    entity, here = _scope(query, namespaces, request.actor)
-    points = _points(entity, here, shown, request.actor)
+    entity, namespace = _scope(query, namespaces, request.actor)
+    points = _points(entity, namespace, period, request.actor)
     if query["format"] == "csv":
-        return csv_file(f"vitrine-traffic-{shown.name}.csv", traffic.csv_rows(points))
-    marks = traffic.marked(changes.latest(points[0].at, namespace=here, entity=entity.address if entity else None))
+        return csv_file(f"vitrine-traffic-{period.name}.csv", traffic.csv_rows(points))
+    marks = traffic.marked(changes.latest(points[0].at, namespace=namespace, entity=entity.address if entity else None))
     context = {
         "section": "insights",
         "ranges": RANGES,
-        "shown": shown,
+        "period": period,
         "entity": entity,
         "clock": entity.clock if entity else None,
-        "here": here,
+        "scope_namespace": namespace,
         "namespaces": namespaces,
         "panels": traffic.panels(points, marks, holds_messages=entity is None or entity.holds_messages),
         "marks": marks,
         "rows": traffic.rows(points),
         "columns": traffic.COLUMNS,
         "seconds": points[0].seconds,
-        "generated_until": _generated_until(here, points[0].at),
+        "generated_until": _generated_until(namespace, points[0].at),
     }
-    if not shown.refresh_seconds:
+    if not period.refresh_seconds:
         return show(request, "insights", context)
-    fragments = {"explorer/_insights.html": shown.refresh_seconds}
-    drawn = Live(fragments, entities=[entity] if entity else (), refresh_seconds=shown.refresh_seconds)
-    return show(request, "insights", context, live=drawn)
+    fragments = {"explorer/_insights.html": period.refresh_seconds}
+    live_parts = Live(fragments, entities=[entity] if entity else (), refresh_seconds=period.refresh_seconds)
+    return show(request, "insights", context, live=live_parts)
 
 
 def _generated_until(namespace: str | None, since: datetime) -> datetime | None:
@@ -100,14 +100,14 @@ def _scope(query: Mapping[str, Any], namespaces: list[reads.NamespaceRow], actor
         return entity, entity.address.namespace
     if not query["namespace"]:
         return None, None
-    here = next((n.name for n in namespaces if n.name.lower() == query["namespace"].lower()), None)
-    if here is None:
+    namespace = next((n.name for n in namespaces if n.name.lower() == query["namespace"].lower()), None)
+    if namespace is None:
         raise EntityNotFound(query["namespace"], "namespace")
-    return None, here
+    return None, namespace
 
 
-def _points(entity: EntityRow | None, namespace: str | None, shown: Range, actor: Actor) -> list[TrafficPoint]:
+def _points(entity: EntityRow | None, namespace: str | None, period: Range, actor: Actor) -> list[TrafficPoint]:
     if entity:
         with connections.of(entity.address.namespace):
-            return reads.traffic(entity.address, shown.minutes, actor=actor)
-    return reads.namespace_traffic(namespace, shown.minutes, actor=actor)
+            return reads.traffic(entity.address, period.minutes, actor=actor)
+    return reads.namespace_traffic(namespace, period.minutes, actor=actor)

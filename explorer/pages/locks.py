@@ -32,29 +32,29 @@ def locks(request: HttpRequest) -> HttpResponse:
     """GET shows the locks; POST releases one, or all that match the filter."""
     form = LockQuery(request.GET)
     query = cleaned(form)
-    wanted = _filter(query, sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"]))
+    lock_filter = _filter(query, sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"]))
     return shown_or_acted_on(
-        request, lambda done=Act(): _show(request, form, query, wanted, done), lambda: _release(request, wanted)
+        request, lambda done=Act(): _show(request, form, query, lock_filter, done), lambda: _release(request, lock_filter)
     )
 
 
-def _show(request: HttpRequest, form: LockQuery, query: dict[str, Any], wanted: LockFilter, done: Act) -> HttpResponse:
-    found = reads.locks(wanted, cursor=query["cursor"] or None, actor=request.actor)
+def _show(request: HttpRequest, form: LockQuery, query: dict[str, Any], lock_filter: LockFilter, done: Act) -> HttpResponse:
+    locks = reads.locks(lock_filter, cursor=query["cursor"] or None, actor=request.actor)
     filtered = any(query[name] for name in ("holder", "q", "family"))
     context = {
         "section": "locks",
-        "own_count": None if filtered else found.matching.value,
+        "own_count": None if filtered else locks.matching.value,
         "form": form,
         "query": query,
-        "found": found,
+        "locks": locks,
         "filtered": filtered,
         "release_all_says": RELEASE_ALL,
         "most_released": releasing.MOST_RELEASED,
         "error": done.error,
     }
     personal = query["all"] and sandbox_names.hides_others(request.user, request.actor)
-    shown = Live({"explorer/_locks.html": 0.0, COUNTS: 0.0}, refresh_seconds=SECONDS, personal=personal)
-    return show(request, "locks", context, status=done.status, live=shown)
+    live_parts = Live({"explorer/_locks.html": 0.0, COUNTS: 0.0}, refresh_seconds=SECONDS, personal=personal)
+    return show(request, "locks", context, status=done.status, live=live_parts)
 
 
 def _filter(query: dict[str, Any], hidden: tuple[str, ...]) -> LockFilter:
@@ -69,14 +69,14 @@ def _filter(query: dict[str, Any], hidden: tuple[str, ...]) -> LockFilter:
     return LockFilter(entities, query["holder"].strip())
 
 
-def _release(request: HttpRequest, wanted: LockFilter) -> Act:
-    given = request.POST
-    if given.get("action") == "release-all":
-        return releasing.release_all(request, wanted)
-    address = EntityAddress(given.get("namespace", ""), given.get("path", ""))
-    number = given.get("number", "")
+def _release(request: HttpRequest, lock_filter: LockFilter) -> Act:
+    data = request.POST
+    if data.get("action") == "release-all":
+        return releasing.release_all(request, lock_filter)
+    address = EntityAddress(data.get("namespace", ""), data.get("path", ""))
+    number = data.get("number", "")
     if number.isascii() and number.isdigit() and len(number) <= 18:
         return releasing.release_message(request, address, int(number))
-    if given.get("session"):
-        return releasing.release_session(request, address, given["session"])
+    if data.get("session"):
+        return releasing.release_session(request, address, data["session"])
     return Act(error=InvalidArgument("number", "must be the number of a locked message"))

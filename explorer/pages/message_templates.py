@@ -34,7 +34,7 @@ LARGEST = 128 * 1024  # bytes of a template's fields together
 MOST_OFFERED = 200
 ROWS = 100  # templates of a page of the list
 _NOT_KEPT = ("template", "like", "of")
-Kept = tuple[tuple[str, str], ...]
+Parameters = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Sender:
 class Panel:
     """The controls of templates on a form.
 
-    offered: the templates for it. has_any: whether the user sees one of the family. kept: the query's other parameters.
+    offered: the templates for it. has_any: whether the user sees one of the family. other_parameters: those of the query.
     loaded: the template that the form was filled from. may_overwrite: whether the user may change that. asks: whether to show the
     fields of a template, which are the rest.
     """
@@ -66,7 +66,7 @@ class Panel:
     offered: list[MessageTemplate]
     has_any: bool
     all_url: str
-    kept: Kept
+    other_parameters: Parameters
     loaded: MessageTemplate | None
     may_overwrite: bool
     asks: bool
@@ -85,39 +85,39 @@ class NameForm(forms.Form):
 
 def initial(request: HttpRequest, sender: Sender) -> dict[str, Any]:
     """Initial values of the form from the template that the query names; empty, with a notice, if it is not there."""
-    given = request.GET.get("template", "")
-    if not given:
+    text = request.GET.get("template", "")
+    if not text:
         return {}
-    found = _visible(request, sender.family, given)
-    if found is None:
+    template = _visible(request, sender.family, text)
+    if template is None:
         messages.warning(
-            request, f"The form is empty: template {given[:20]} was deleted, is not shared, or is for another family."
+            request, f"The form is empty: template {text[:20]} was deleted, is not shared, or is for another family."
         )
         return {}
-    if Right.SEE_BODIES in request.actor.rights or not found.fields.get(sender.body):
-        return found.fields
+    if Right.SEE_BODIES in request.actor.rights or not template.fields.get(sender.body):
+        return template.fields
     messages.warning(request, "The form has no body: you don't have permission to view message bodies.")
-    return found.fields | {sender.body: ""}
+    return template.fields | {sender.body: ""}
 
 
 def panel(request: HttpRequest, sender: Sender) -> Panel:
     """The controls, with what was typed into them. Without that, with the properties of the template that the form came from."""
-    given = request.POST if request.method == "POST" else request.GET
-    loaded = _visible(request, sender.family, given.get("template", ""))
-    found = MessageTemplate.objects.visible_to(request.user).filter(family=sender.family).defer("fields")
-    typed = "template_name" in given
-    offered = list(found.offered_at(sender.namespace, sender.path).select_related("owner")[:MOST_OFFERED])
+    data = request.POST if request.method == "POST" else request.GET
+    loaded = _visible(request, sender.family, data.get("template", ""))
+    templates = MessageTemplate.objects.visible_to(request.user).filter(family=sender.family).defer("fields")
+    typed = "template_name" in data
+    offered = list(templates.offered_at(sender.namespace, sender.path).select_related("owner")[:MOST_OFFERED])
     return Panel(
         offered=offered,
-        has_any=bool(offered) or found.exists(),
+        has_any=bool(offered) or templates.exists(),
         all_url=f"{reverse('explorer:message_templates')}?{_query(sender)}",
-        kept=tuple((name, value) for name, value in request.GET.items() if name not in _NOT_KEPT),
+        other_parameters=tuple((name, value) for name, value in request.GET.items() if name not in _NOT_KEPT),
         loaded=loaded,
         may_overwrite=loaded is not None and may_change(request, loaded),
-        asks=given.get("template_save") in ("ask", "new", "changes"),
-        name=given["template_name"] if typed else loaded.name if loaded else "",
-        is_shared="template_shared" in given if typed else loaded is not None and loaded.is_shared,
-        here_only="template_here" in given if typed else loaded is not None and bool(loaded.path),
+        asks=data.get("template_save") in ("ask", "new", "changes"),
+        name=data["template_name"] if typed else loaded.name if loaded else "",
+        is_shared="template_shared" in data if typed else loaded is not None and loaded.is_shared,
+        here_only="template_here" in data if typed else loaded is not None and bool(loaded.path),
         sender=sender,
     )
 
@@ -143,12 +143,12 @@ def saving(
 def _save(request: HttpRequest, sender: Sender, fields: dict[str, Any], *, overwrites: bool) -> Act:
     form = NameForm(request.POST)
     name = form.cleaned_data["template_name"] if form.is_valid() else ""
-    here = "template_here" in request.POST
+    for_entity = "template_here" in request.POST
     values = {
         "name": name,
         "is_shared": "template_shared" in request.POST,
-        "namespace": sender.namespace if here else "",
-        "path": sender.path if here else "",
+        "namespace": sender.namespace if for_entity else "",
+        "path": sender.path if for_entity else "",
         "fields": fields,
     }
 
@@ -159,16 +159,16 @@ def _save(request: HttpRequest, sender: Sender, fields: dict[str, Any], *, overw
         _require_size(fields)
         if not overwrites:
             return _stored(MessageTemplate(owner=request.user, family=sender.family, **values))
-        found = _visible(request, sender.family, request.POST.get("template", ""))
-        if found is None:
+        template = _visible(request, sender.family, request.POST.get("template", ""))
+        if template is None:
             raise NotAllowed("The template was deleted meanwhile. Save this as a new template.")
-        require_change(request, found, "template")
+        require_change(request, template, "template")
         for field, value in values.items():
-            setattr(found, field, value)
-        return _stored(found)
+            setattr(template, field, value)
+        return _stored(template)
 
     return act(
-        request, "save template", None, call, target=f"{name} ({sender if here else pages_of(sender.family).title})",
+        request, "save template", None, call, target=f"{name} ({sender if for_entity else pages_of(sender.family).title})",
         says=lambda saved: f'Saved the template "{saved.name}"{", shared with everybody" if saved.is_shared else ""}.',
     )  # fmt: skip
 
@@ -180,16 +180,18 @@ def _require_size(fields: dict[str, Any]) -> None:
         raise InvalidArgument("template", problem)
 
 
-def _stored(one: MessageTemplate) -> MessageTemplate:
+def _stored(template: MessageTemplate) -> MessageTemplate:
     """Raises NotAllowed if its owner has another one of this name for the same entity."""
     try:
         with transaction.atomic():
-            one.save()
+            template.save()
     except IntegrityError as exc:
-        where = f"for {one.namespace}/{one.path}" if one.path else "for all entities"
-        problem = f'There already is a template "{one.name}" {where}. Choose another name, or fill the form from it to change it.'
+        where = f"for {template.namespace}/{template.path}" if template.path else "for all entities"
+        problem = (
+            f'There already is a template "{template.name}" {where}. Choose another name, or fill the form from it to change it.'
+        )
         raise NotAllowed(problem) from exc
-    return one
+    return template
 
 
 def _typed(form: forms.Form) -> dict[str, Any]:
@@ -216,11 +218,16 @@ def message_templates(request: HttpRequest) -> HttpResponse:
     entity, else that of their own."""
     request.actor.require(Right.BROWSE, "message templates")
     sender = _sender(request)
-    families = [sender.family] if sender else [one.family for one in installed()]
-    found = MessageTemplate.objects.visible_to(request.user).filter(family__in=families).select_related("owner").defer("fields")
-    listed = Paginator(found.order_by("name", "pk"), ROWS).get_page(request.GET.get("page"))
-    lines = [(one, pages_of(one.family).title, _use_url(one, sender), may_change(request, one)) for one in listed]
-    context = {"section": "entities", "lines": lines, "page": listed, "sender": sender, "query": _query(sender)}
+    families = [sender.family] if sender else [family_pages.family for family_pages in installed()]
+    templates = (
+        MessageTemplate.objects.visible_to(request.user).filter(family__in=families).select_related("owner").defer("fields")
+    )
+    paginated = Paginator(templates.order_by("name", "pk"), ROWS).get_page(request.GET.get("page"))
+    lines = [
+        (template, pages_of(template.family).title, _use_url(template, sender), may_change(request, template))
+        for template in paginated
+    ]
+    context = {"section": "entities", "lines": lines, "page": paginated, "sender": sender, "query": _query(sender)}
     return show(request, "message_templates", context)
 
 
@@ -228,23 +235,23 @@ def message_templates(request: HttpRequest) -> HttpResponse:
 @require_POST
 def rename(request: HttpRequest, template_id: int) -> HttpResponse:
     form = NameForm(request.POST)
-    found = MessageTemplate.objects.visible_to(request.user).filter(pk=template_id).first()
-    if found is None:
+    template = MessageTemplate.objects.visible_to(request.user).filter(pk=template_id).first()
+    if template is None:
         messages.info(request, "The template was already deleted.")
     elif not form.is_valid():
         notify_error(request, InvalidArgument("name", "Enter a name of at most 80 characters for the template."))
     else:
-        _rename(request, found, form.cleaned_data["template_name"])
+        _rename(request, template, form.cleaned_data["template_name"])
     return _back(request)
 
 
-def _rename(request: HttpRequest, found: MessageTemplate, name: str) -> None:
-    before = found.name
+def _rename(request: HttpRequest, template: MessageTemplate, name: str) -> None:
+    before = template.name
 
     def call() -> None:
-        require_change(request, found, "template")
-        found.name = name
-        _stored(found)
+        require_change(request, template, "template")
+        template.name = name
+        _stored(template)
 
     done = act(request, "rename template", None, call, target=before, says=lambda _: f'Renamed "{before}" to "{name}".')
     if done.error:
@@ -272,8 +279,8 @@ def _query(sender: Sender | None) -> str:
     return urlencode({"family": sender.family, "namespace": sender.namespace, "path": sender.path}) if sender else ""
 
 
-def _use_url(one: MessageTemplate, sender: Sender | None) -> str:
+def _use_url(template: MessageTemplate, sender: Sender | None) -> str:
     """The URL of a form filled from it: of the entity that the user came from, else of its own; empty: it is for all."""
-    if sender is None and one.path:
-        sender = Sender(Family(one.family), one.namespace, one.path)
-    return f"{sender.url}?template={one.pk}" if sender else ""
+    if sender is None and template.path:
+        sender = Sender(Family(template.family), template.namespace, template.path)
+    return f"{sender.url}?template={template.pk}" if sender else ""

@@ -26,50 +26,52 @@ def create(request: HttpRequest) -> HttpResponse:
     form = NamespaceForm(request.POST if request.method == "POST" else None, initial={"family": chosen})
     if not form.is_valid():
         return show_form(request, "namespace_new", form)
-    given = form.cleaned_data
-    pages = pages_of(given["family"])
+    values = form.cleaned_data
+    pages = pages_of(values["family"])
     kind, own = pages.container_noun, pages.namespaces
     if own is None:
         raise InvalidArgument("family", f"A {kind} has a page of its own.")
     done = act(
-        request, f"create {kind}", None, lambda: own.create(given, request.actor), target=given["name"],
-        says=lambda made: f"Created the {kind} {made.name}.",
+        request, f"create {kind}", None, lambda: own.create(values, request.actor), target=values["name"],
+        says=lambda created: f"Created the {kind} {created.name}.",
     )  # fmt: skip
     if done.error:
         return show_form(request, "namespace_new", form, done=done, fields=_FIELDS)
-    return HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
+    return HttpResponseRedirect(reverse("explorer:namespace", args=[values["name"]]))
 
 
 @page
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     """The user types the name to confirm. The page shows the contents if the family deletes them with the namespace."""
-    here = namespaces.get_namespace(namespace, actor=request.actor)
-    pages = pages_of(here.family)
+    stored = namespaces.get_namespace(namespace, actor=request.actor)
+    pages = pages_of(stored.family)
     own = pages.namespaces
     if own is None:
-        return HttpResponseRedirect(reverse(f"explorer:{pages.namespace_urls['namespace_delete']}", args=(here.name,)))
-    request.actor.require(Right.MANAGE, here.name)
-    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=here.name)
+        return HttpResponseRedirect(reverse(f"explorer:{pages.namespace_urls['namespace_delete']}", args=(stored.name,)))
+    request.actor.require(Right.MANAGE, stored.name)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=stored.name)
     if not form.is_valid():
-        return _ask(request, here, form)
+        return _ask(request, stored, form)
     done = act(
         request,
         f"delete {pages.container_noun}",
         None,
-        lambda: own.delete(here, request.actor),
-        target=here.name,
-        says=lambda said: said,
+        lambda: own.delete(stored, request.actor),
+        target=stored.name,
+        says=lambda text: text,
     )
-    return _ask(request, here, form, done) if done.error else HttpResponseRedirect(reverse("explorer:entities"))
+    return _ask(request, stored, form, done) if done.error else HttpResponseRedirect(reverse("explorer:entities"))
 
 
-def _ask(request: HttpRequest, here: namespaces.Namespace, form: TypedNameForm, done: Act = Act()) -> HttpResponse:
-    pages = pages_of(here.family).namespaces
-    contents = pages.contents(here, request.actor) if pages else None
-    entities = 0 if contents is not None else _entities_in(here, request.actor)
-    return show_form(request, "namespace_delete", form, done=done, here=here, contents=contents, entities=entities)
+def _ask(request: HttpRequest, namespace: namespaces.Namespace, form: TypedNameForm, done: Act = Act()) -> HttpResponse:
+    pages = pages_of(namespace.family).namespaces
+    contents = pages.contents(namespace, request.actor) if pages else None
+    entities = 0 if contents is not None else _entities_in(namespace, request.actor)
+    return show_form(
+        request, "namespace_delete", form, done=done, current_namespace=namespace, contents=contents, entities=entities
+    )
 
 
-def _entities_in(here: namespaces.Namespace, actor: Actor) -> int:
-    return next((one.entities for one in reads.namespaces(actor=actor) if one.name == here.name), 0)
+def _entities_in(namespace: namespaces.Namespace, actor: Actor) -> int:
+    return next((row.entities for row in reads.namespaces(actor=actor) if row.name == namespace.name), 0)

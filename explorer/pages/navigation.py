@@ -73,13 +73,13 @@ PLACES = (
 
 def places(user: Any) -> list[Place]:
     """The places that exist on this site for this user."""
-    return [one for one in PLACES if one.url and (user.is_staff or not one.needs_staff)]
+    return [place for place in PLACES if place.url and (user.is_staff or not place.needs_staff)]
 
 
-def in_groups(shown: Iterable[Place]) -> list[list[Place]]:
+def in_groups(visible_places: Iterable[Place]) -> list[list[Place]]:
     """The upper and the lower group."""
-    listed = list(shown)
-    return [[one for one in listed if one.is_low is low] for low in (False, True)]
+    places = list(visible_places)
+    return [[place for place in places if place.is_low is low] for low in (False, True)]
 
 
 def _read_counts() -> dict[str, int]:
@@ -144,20 +144,22 @@ class Switch:
 _namespaces = Recent(lambda: sandbox_names.without(reads.namespaces()))
 
 
-def switch(request: HttpRequest, here: str | None) -> Switch | None:
+def switch(request: HttpRequest, current: str | None) -> Switch | None:
     """here: the namespace of the page. None for a person who may see no namespace."""
     try:
-        known = [one for one in _namespaces.get() if not one.is_system] if _may_browse(request) else []
+        known = [namespace for namespace in _namespaces.get() if not namespace.is_system] if _may_browse(request) else []
     except BrokerError:
         known = []
     if not known:
         return None
     on_now = request.path == reverse("explorer:now")
-    links = [NamespaceLink("All namespaces", "", reverse("explorer:now" if on_now else "explorer:entities"), not here)]
-    for one in known[:MOST_LISTED]:
-        url = f"?{urlencode({'namespace': one.name})}" if on_now else reverse("explorer:namespace", args=[one.name])
-        links.append(NamespaceLink(one.name, str(pages_of(one.family).container_noun), url, one.name == here))
-    words = next((str(pages_of(one.family).container_noun) for one in known if one.name == here), "")
-    shown = words or presenters.plural(len(known), "namespace", "namespaces")
-    title = here and sandboxes.title(getattr(request, "user", None), here) or here or "All namespaces"
-    return Switch(title, shown, tuple(links), max(0, len(known) - MOST_LISTED))
+    links = [NamespaceLink("All namespaces", "", reverse("explorer:now" if on_now else "explorer:entities"), not current)]
+    for namespace in known[:MOST_LISTED]:
+        url = f"?{urlencode({'namespace': namespace.name})}" if on_now else reverse("explorer:namespace", args=[namespace.name])
+        links.append(
+            NamespaceLink(namespace.name, str(pages_of(namespace.family).container_noun), url, namespace.name == current)
+        )
+    words = next((str(pages_of(namespace.family).container_noun) for namespace in known if namespace.name == current), "")
+    subtitle = words or presenters.plural(len(known), "namespace", "namespaces")
+    title = current and sandboxes.title(getattr(request, "user", None), current) or current or "All namespaces"
+    return Switch(title, subtitle, tuple(links), max(0, len(known) - MOST_LISTED))

@@ -84,18 +84,18 @@ def now(request: HttpRequest) -> HttpResponse:
     query = cleaned(NowQuery(request.GET))
     namespace, is_whole = _namespace(query["namespace"], request), query["list"] == "all"
     context: dict[str, Any] = {"section": "now", "namespace": namespace, "is_whole": is_whole}
-    listed: Sequence[Item] = ()
+    visible: Sequence[Item] = ()
     if draws(request, HEALTH):
-        found, tallies, age = _read_health(request, namespace, MOST if is_whole else CANDIDATES)
-        items = attention.attention(found.facts, () if namespace else _late_tasks.get())
-        listed = items[: MOST if is_whole else SHOWN]
-        more = max(found.entities - len(found.facts), 0)
+        candidates, tallies, age = _read_health(request, namespace, MOST if is_whole else CANDIDATES)
+        items = attention.attention(candidates.facts, () if namespace else _late_tasks.get())
+        visible = items[: MOST if is_whole else SHOWN]
+        more = max(candidates.entities - len(candidates.facts), 0)
         context |= {
             "sentence": attention.sentence(len(items), at_least=bool(items and more)),
-            "entries": [_entry(item, request, is_first=i == 0) for i, item in enumerate(listed)],
-            "others": len(items) - len(listed) + more,
+            "entries": [_entry(item, request, is_first=i == 0) for i, item in enumerate(visible)],
+            "others": len(items) - len(visible) + more,
             "others_known": not more,
-            "totals": _totals(namespace, found, tallies),
+            "totals": _totals(namespace, candidates, tallies),
             "counted": presenters.age_in_words(age) if age is not None else "",
         }
     if draws(request, CHARTS) and not is_whole:
@@ -104,19 +104,19 @@ def now(request: HttpRequest) -> HttpResponse:
         context |= {"charts": sparklines.four(points, marks), "marks": marks}
         context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
     fragments = {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS}
-    watched: list[EntityRow | reads.Name] = [item.entity for item in listed if item.entity]
+    watched: list[EntityRow | reads.Name] = [item.entity for item in visible if item.entity]
     picture = None
     if not is_whole:
         context |= live_map.on_now(request, namespace)
         fragments |= {CHARTS: CHARTS_SECONDS} | live_map.FRAGMENTS
         if picture := context["map"]:
             watched += picture.spots.names
-    shown_live = Live(
+    live_parts = Live(
         fragments, entities=watched, refresh_seconds=REFRESH_SECONDS, least_seconds=live_map.FRAMES_SECONDS,
         ways=picture.ways if picture else None, personal=sandbox_names.may_be_one(namespace),
     )  # fmt: skip
     context["demonstration"] = demonstration.shown() if namespace in (None, "demo") else None
-    return show(request, "now", context, live=shown_live)
+    return show(request, "now", context, live=live_parts)
 
 
 def _read_health(
@@ -127,17 +127,17 @@ def _read_health(
 
     def read() -> tuple[reads.Candidates, reads.Tallies]:
         hidden = sandbox_names.may_be_one(namespace)
-        wanted, limits = EntityFilter(namespace=namespace, include_hidden=hidden), attention.THRESHOLDS
-        found = reads.attention(
-            wanted, many_dead=limits.many_dead, new_minutes=attention.NEW_MINUTES, older_than=limits.old_at_least,
+        entity_filter, limits = EntityFilter(namespace=namespace, include_hidden=hidden), attention.THRESHOLDS
+        candidates = reads.attention(
+            entity_filter, many_dead=limits.many_dead, new_minutes=attention.NEW_MINUTES, older_than=limits.old_at_least,
             fuller_than=limits.quota_share, most=most, actor=actor,
         )  # fmt: skip
-        return found, reads.tallies(wanted, actor=actor)
+        return candidates, reads.tallies(entity_filter, actor=actor)
 
     if navigation.counts(request).get("entities", 0) <= LARGE:
         return *read(), None
-    (found, tallies), age = health.get((namespace, most), read)
-    return found, tallies, age
+    (candidates, tallies), age = health.get((namespace, most), read)
+    return candidates, tallies, age
 
 
 def small_charts_minutes() -> int:
@@ -147,10 +147,10 @@ def small_charts_minutes() -> int:
 def _namespace(name: str, request: HttpRequest) -> str | None:
     if not name:
         return None
-    found = next((one.name for one in reads.namespaces(actor=request.actor) if one.name.lower() == name.lower()), None)
-    if found is None:
+    exact_name = next((row.name for row in reads.namespaces(actor=request.actor) if row.name.lower() == name.lower()), None)
+    if exact_name is None:
         raise EntityNotFound(name, "namespace")
-    return found
+    return exact_name
 
 
 _MAIN = {  # by rule: the word and the icon of its action, and of its entry
@@ -214,7 +214,7 @@ class Total:
     is_red: bool = False
 
 
-def _totals(namespace: str | None, found: reads.Candidates, tallies: reads.Tallies) -> list[Total]:
+def _totals(namespace: str | None, candidates: reads.Candidates, tallies: reads.Tallies) -> list[Total]:
     counted = {figure.name: count for figure, count in figures.sums(figures.SEVERAL, tallies.rows)}
     entities = reverse("explorer:namespace", args=[namespace]) if namespace else reverse("explorer:entities")
     sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
@@ -229,7 +229,7 @@ def _totals(namespace: str | None, found: reads.Candidates, tallies: reads.Talli
         Total("held", f"{counted['held']:,}", "locked", f"{entities}?sort=-held"),
         Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", failed, is_red=dead > 0),
     ]
-    if found.oldest_received is not None:
-        age = presenters.age(found.oldest_received)
+    if candidates.oldest_received is not None:
+        age = presenters.age(candidates.oldest_received)
         totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest with a receiver"))
     return totals

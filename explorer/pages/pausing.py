@@ -15,7 +15,7 @@ from explorer.frames.shell import act, address_of, cleaned, notify_error, page
 
 
 class PauseForm(forms.Form):
-    status = forms.TypedChoiceField(choices=[(one, one) for one in EntityStatus], coerce=EntityStatus)
+    status = forms.TypedChoiceField(choices=[(status, status) for status in EntityStatus], coerce=EntityStatus)
 
 
 @page
@@ -28,14 +28,14 @@ def pause(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     done = act(
         request, "pause" if status != EntityStatus.ACTIVE else "resume", address,
         lambda: set_status(address, status, actor=request.actor),
-        target=str(status), says=lambda _: said(address.name, status),
+        target=str(status), says=lambda _: result_text(address.name, status),
     )  # fmt: skip
     if done.error:
         notify_error(request, done.error)
     return to_entity(address)
 
 
-def said(name: str, status: EntityStatus) -> str:
+def result_text(name: str, status: EntityStatus) -> str:
     """The result in words."""
     if status is EntityStatus.ACTIVE:
         return f"Resumed {name}: it sends and receives."

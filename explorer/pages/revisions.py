@@ -45,23 +45,25 @@ class Line:
 @require_GET
 def revisions(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
-    found = reads.revisions(entity.address, actor=request.actor)
+    all_revisions = reads.revisions(entity.address, actor=request.actor)
     family = pages_of(entity.family)
     context = {
         **about(request, entity),
-        "lines": lines(found, [words_of(entity, one.columns) for one in found]),
+        "lines": lines(all_revisions, [words_of(entity, revision.columns) for revision in all_revisions]),
         "restorable": "entity_settings" in family.views,
     }
     return show(request, "revisions", context)
 
 
-def lines(found: Sequence[Revision], words: Sequence[Mapping[str, str]]) -> list[Line]:
+def lines(revisions: Sequence[Revision], words: Sequence[Mapping[str, str]]) -> list[Line]:
     """The revisions with their differences, the newest first, as given. words: the settings of each, by name."""
-    shown = []
-    for at, (one, now, before) in enumerate(zip_longest(found, words, words[1:])):
+    revision_lines = []
+    for at, (revision, now, before) in enumerate(zip_longest(revisions, words, words[1:])):
         changes = () if before is None else differences(before, now)
-        shown.append(Line(one.id, len(found) - at, one.at, one.actor, changes, before is None, at == 0))
-    return shown
+        revision_lines.append(
+            Line(revision.id, len(revisions) - at, revision.at, revision.actor, changes, before is None, at == 0)
+        )
+    return revision_lines
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
@@ -71,12 +73,16 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Ch
     return tuple(Change(name, old, new) for name, old, new in values if old != new)
 
 
-def wanted_revision(request: HttpRequest, address: EntityAddress) -> Revision | None:
+def revision_to_restore(request: HttpRequest, address: EntityAddress) -> Revision | None:
     """The revision named in the query of a settings page, whose values are to be restored; None: none is named."""
-    wanted = request.GET.get("revision")
-    if not wanted:
+    revision_id = request.GET.get("revision")
+    if not revision_id:
         return None
-    found = next((one for one in reads.revisions(address, actor=request.actor) if str(one.id) == wanted), None)
-    if found is None:
-        raise InvalidArgument("revision", f"{wanted!r} is not a revision of {address}; choose one from its configuration history")
-    return found
+    revision = next(
+        (candidate for candidate in reads.revisions(address, actor=request.actor) if str(candidate.id) == revision_id), None
+    )
+    if revision is None:
+        raise InvalidArgument(
+            "revision", f"{revision_id!r} is not a revision of {address}; choose one from its configuration history"
+        )
+    return revision

@@ -11,26 +11,26 @@ from explorer.models.saved import Saved
 from explorer.people.roles import ADMINISTRATOR, role_name
 
 
-def may_change(request: HttpRequest, one: Saved) -> bool:
+def may_change(request: HttpRequest, saved: Saved) -> bool:
     """The owner may, and an administrator may change a shared one."""
-    return one.owner_id == request.user.pk or (one.is_shared and role_name(request.user) == ADMINISTRATOR)
+    return saved.owner_id == request.user.pk or (saved.is_shared and role_name(request.user) == ADMINISTRATOR)
 
 
-def require_change(request: HttpRequest, one: Saved, noun: str) -> None:
-    if not may_change(request, one):
-        raise NotAuthorized(str(request.actor), "MANAGE", f"the {noun} of {one.owner}")
+def require_change(request: HttpRequest, saved: Saved, noun: str) -> None:
+    if not may_change(request, saved):
+        raise NotAuthorized(str(request.actor), "MANAGE", f"the {noun} of {saved.owner}")
 
 
-def delete_saved(request: HttpRequest, found: Saved | None, noun: str) -> None:
+def delete_saved(request: HttpRequest, saved: Saved | None, noun: str) -> None:
     """Delete it, with a notice and an audit record. found: None, if it is gone, or of somebody who does not share it."""
-    if found is None:
+    if saved is None:
         messages.info(request, f"The {noun} was already deleted.")
         return
 
     def call() -> None:
-        require_change(request, found, noun)
-        found.delete()
+        require_change(request, saved, noun)
+        saved.delete()
 
-    done = act(request, f"delete {noun}", None, call, target=found.name, says=lambda _: f'Deleted the {noun} "{found.name}".')
+    done = act(request, f"delete {noun}", None, call, target=saved.name, says=lambda _: f'Deleted the {noun} "{saved.name}".')
     if done.error:
         notify_error(request, done.error)

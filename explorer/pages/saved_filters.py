@@ -37,12 +37,12 @@ def saved_filters(request: HttpRequest) -> HttpResponse:
     """The filters that the user may apply: with `path` those for that entity and for all lists, else all. With `text` also a form
     that saves this filter."""
     request.actor.require(Right.BROWSE, "saved filters")
-    given = {name: request.GET.get(name, "") for name in ("text", "namespace", "path", "tab")}
-    found = SavedFilter.objects.visible_to(request.user).select_related("owner")
-    if given["path"]:
-        found = found.offered_at(given["namespace"], given["path"])
-    lines = [(one, _url(one, given), may_change(request, one)) for one in found]
-    return show(request, "saved_filters", {"section": "messages", "lines": lines, **given})
+    query = {name: request.GET.get(name, "") for name in ("text", "namespace", "path", "tab")}
+    filters = SavedFilter.objects.visible_to(request.user).select_related("owner")
+    if query["path"]:
+        filters = filters.offered_at(query["namespace"], query["path"])
+    lines = [(saved, _url(saved, query), may_change(request, saved)) for saved in filters]
+    return show(request, "saved_filters", {"section": "messages", "lines": lines, **query})
 
 
 @page
@@ -53,37 +53,37 @@ def save(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         notify_error(request, InvalidArgument("name", "Enter a name of at most 80 characters for the filter."))
         return redirect("explorer:saved_filters")
-    given = form.cleaned_data
-    here = given["here_only"] and given["path"]
-    place = {"namespace": given["namespace"], "path": given["path"]} if here else {"namespace": "", "path": ""}
-    address = EntityAddress(given["namespace"], given["path"]) if here else None
+    cleaned = form.cleaned_data
+    for_entity = cleaned["here_only"] and cleaned["path"]
+    place = {"namespace": cleaned["namespace"], "path": cleaned["path"]} if for_entity else {"namespace": "", "path": ""}
+    address = EntityAddress(cleaned["namespace"], cleaned["path"]) if for_entity else None
 
     def call() -> SavedFilter:
-        reads.parse_filter(given["text"], now=now())
-        values = {"text": given["text"], "is_shared": given["is_shared"]}
-        return SavedFilter.objects.update_or_create(owner=request.user, name=given["name"], **place, defaults=values)[0]
+        reads.parse_filter(cleaned["text"], now=now())
+        values = {"text": cleaned["text"], "is_shared": cleaned["is_shared"]}
+        return SavedFilter.objects.update_or_create(owner=request.user, name=cleaned["name"], **place, defaults=values)[0]
 
     done = act(
-        request, "save filter", address, call, target=given["name"],
+        request, "save filter", address, call, target=cleaned["name"],
         says=lambda saved: f'Saved the filter "{saved.name}"{", shared with everybody" if saved.is_shared else ""}.',
     )  # fmt: skip
     if done.error:
         notify_error(request, done.error)
-    return HttpResponseRedirect(_list_url(given["namespace"], given["path"], given["text"], given["tab"]))
+    return HttpResponseRedirect(_list_url(cleaned["namespace"], cleaned["path"], cleaned["text"], cleaned["tab"]))
 
 
 @page
 @require_POST
 def delete(request: HttpRequest, filter_id: int) -> HttpResponse:
-    found = SavedFilter.objects.visible_to(request.user).filter(pk=filter_id).first()
-    delete_saved(request, found, "filter")
+    saved = SavedFilter.objects.visible_to(request.user).filter(pk=filter_id).first()
+    delete_saved(request, saved, "filter")
     return redirect("explorer:saved_filters")
 
 
-def _url(one: SavedFilter, where: Mapping[str, str]) -> str:
+def _url(saved: SavedFilter, where: Mapping[str, str]) -> str:
     """The URL that applies a filter: to its entity, else to the list that the user came from, else to the search."""
-    namespace, path = (one.namespace, one.path) if one.path else (where["namespace"], where["path"])
-    return _list_url(namespace, path, one.text, where["tab"] if path == where["path"] else "")
+    namespace, path = (saved.namespace, saved.path) if saved.path else (where["namespace"], where["path"])
+    return _list_url(namespace, path, saved.text, where["tab"] if path == where["path"] else "")
 
 
 def _list_url(namespace: str, path: str, text: str, tab: str) -> str:

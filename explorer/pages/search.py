@@ -24,7 +24,7 @@ from explorer.frames.filtering import FilterField, filter_of, saved_url
 from explorer.frames.forms.queries import SearchQuery
 from explorer.frames.shell import cleaned, page, show
 
-ROWS_AT_ONCE = 100  # found without being asked to continue
+ROWS_AT_ONCE = 100  # results without being asked to continue
 EXAMPLES = (
     ("order-4711", "an id, or a part of one"),
     ("prop.tenant:acme age<1h", "a property, and recent"),
@@ -36,11 +36,11 @@ EXAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search came. scanned, found: in this part and in all slices so far. next: the query of the next slice."""
+    """How far a search came. scanned, matches: in this part and in all slices so far. next: the query of the next slice."""
 
     slice: Slice
     scanned: int
-    found: int
+    matches: int
     next: str
     stopped: str
     runs: bool
@@ -80,7 +80,7 @@ def search(request: HttpRequest) -> HttpResponse:
                 result, messages=tuple(message for message in result.messages if message.address.namespace not in hidden)
             )
         context |= {
-            "found": result.messages,
+            "results": result.messages,
             "progress": _progress(request, query, result, known),
             "is_first": not query["cursor"],
         }
@@ -112,7 +112,7 @@ def _progress(request: HttpRequest, query: dict[str, Any], result: Slice, known:
     before = query["cursor"]
     same_part = not before or (EVENTS in before) == (result.part == EVENTS)
     scanned = result.scanned + (query["scanned"] or 0 if same_part else 0)
-    found = len(result.messages) + (query["found"] or 0)
+    matches = len(result.messages) + (query["found"] or 0)
     following = request.GET.copy()
     following.pop("stop", None)
     since = 0 if query["go_on"] else query["rows"] or 0  # rows since the user asked for more
@@ -123,11 +123,11 @@ def _progress(request: HttpRequest, query: dict[str, Any], result: Slice, known:
         changes_part = (EVENTS in result.cursor) != (result.part == EVENTS)
         following["cursor"] = result.cursor
         following["scanned"] = str(0 if changes_part else scanned)
-        following["found"] = str(found)
+        following["found"] = str(matches)
         following["rows"] = str(rows)
         if known:
             following["known"] = ".".join(sorted(known))
     stopped = following.copy()
     stopped["go_on"] = "1"
     runs = bool(result.cursor) and rows < ROWS_AT_ONCE
-    return Progress(result, scanned, found, f"?{following.urlencode()}", f"?{stopped.urlencode()}", runs)
+    return Progress(result, scanned, matches, f"?{following.urlencode()}", f"?{stopped.urlencode()}", runs)

@@ -32,11 +32,11 @@ class Suggestion(NamedTuple):
 
 def keys() -> list[Suggestion]:
     """The beginnings of all conditions, and examples."""
-    found = [Suggestion(f"{key}:", meaning) for key, meaning in TEXTS.items()]
-    found += [Suggestion("prop.", "application property or header"), Suggestion("body:", "text in the body")]
-    found += [Suggestion("$.", "value in a JSON body, as in $.order.id>4700"), Suggestion("state:", "state")]
+    key_suggestions = [Suggestion(f"{key}:", meaning) for key, meaning in TEXTS.items()]
+    key_suggestions += [Suggestion("prop.", "application property or header"), Suggestion("body:", "text in the body")]
+    key_suggestions += [Suggestion("$.", "value in a JSON body, as in $.order.id>4700"), Suggestion("state:", "state")]
     numeric = {**AGES, **TIMES, **NUMBERS}
-    return found + [Suggestion(EXAMPLES.get(key, f"{key}>"), meaning) for key, meaning in numeric.items()]
+    return key_suggestions + [Suggestion(EXAMPLES.get(key, f"{key}>"), meaning) for key, meaning in numeric.items()]
 
 
 @page
@@ -45,8 +45,8 @@ def suggestions(request: HttpRequest, namespace: str, path: str) -> HttpResponse
     """Options for what was typed last. tab: a list of reads.Tab."""
     typed = request.GET.getlist("q")[-1].strip() if request.GET.getlist("q") else ""
     tab = Tab(request.GET["tab"]) if request.GET.get("tab") in list(Tab) else Tab.ACTIVE
-    found = suggested(typed, address_of(namespace, path), tab, request)
-    return render(request, "explorer/_filter_suggestions.html", {"suggestions": found})
+    options = suggested(typed, address_of(namespace, path), tab, request)
+    return render(request, "explorer/_filter_suggestions.html", {"suggestions": options})
 
 
 @page
@@ -60,14 +60,14 @@ def general(request: HttpRequest) -> HttpResponse:
 def suggested(typed: str, address: EntityAddress, tab: Tab, request: HttpRequest) -> list[Suggestion]:
     """The suggestions for a list. A list that cannot be read has only keys."""
     minus, text = ("-", typed[1:]) if typed.startswith("-") else ("", typed)
-    found = _states(text)
+    options = _states(text)
     with contextlib.suppress(BrokerError):
-        found += list(_values(text, address, tab, request))
-    return [Suggestion(minus + one.text, one.meaning) for one in [*found, *matching_keys(text)]]
+        options += list(_values(text, address, tab, request))
+    return [Suggestion(minus + suggestion.text, suggestion.meaning) for suggestion in [*options, *matching_keys(text)]]
 
 
 def matching_keys(typed: str) -> list[Suggestion]:
-    return [one for one in keys() if typed.lower() in one.text or typed.lower() in one.meaning]
+    return [suggestion for suggestion in keys() if typed.lower() in suggestion.text or typed.lower() in suggestion.meaning]
 
 
 def _states(typed: str) -> list[Suggestion]:

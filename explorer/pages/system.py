@@ -27,11 +27,11 @@ def system(request: HttpRequest) -> HttpResponse:
     health, runs = reads.health(actor=actor), reads.last_sweep_runs(actor=actor)
     tasks = background_tasks.sweeps(runs, health.read_at)
     runs_with_work = [run for run in reads.sweep_runs(limit=EXAMINED, actor=actor) if run.error or any(run.outcome.values())]
-    namespaces = sandbox_names.without(one for one in reads.namespaces(actor=actor) if not one.is_system)
-    clocks = [ClockView(one.name, one.family, one.is_system, one.clock, request.path) for one in namespaces]
-    otherwise = [one for one in clocks if one.clock.is_paused or one.is_otherwise]
+    namespaces = sandbox_names.without(row for row in reads.namespaces(actor=actor) if not row.is_system)
+    clocks = [ClockView(row.name, row.family, row.is_system, row.clock, request.path) for row in namespaces]
+    otherwise = [clock for clock in clocks if clock.clock.is_paused or clock.is_otherwise]
     context = {
-        "section": "system", "sweeps": tasks, "late": [one for one in tasks if one.lateness], "health": health,
+        "section": "system", "sweeps": tasks, "late": [task for task in tasks if task.lateness], "health": health,
         "recent": [(run, run.name.replace("_", " "), background_tasks.did(run.outcome)) for run in runs_with_work[:SHOWN]],
         "disk": room.disk(), "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
     }  # fmt: skip

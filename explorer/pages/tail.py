@@ -53,25 +53,25 @@ def tail(request: HttpRequest) -> HttpResponse:
     namespaces = [n for n in reads.namespaces(actor=request.actor) if not n.is_system or n.name == query["namespace"]]
     namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
     name = query["entity"].namespace if query["entity"] else query["namespace"]
-    here = next((n for n in namespaces if n.name.lower() == name.lower()), None) if name else None
-    if name and here is None:
+    namespace = next((n for n in namespaces if n.name.lower() == name.lower()), None) if name else None
+    if name and namespace is None:
         raise EntityNotFound(name, "namespace")
-    with connections.of(here.name if here else None):
+    with connections.of(namespace.name if namespace else None):
         entity: EntityRow | None = reads.entity(query["entity"], actor=request.actor) if query["entity"] else None
-        wanted = EventFilter(
+        event_filter = EventFilter(
             entity_id=entity.id if entity else None,
-            namespace=here.name if here and not entity else None,
+            namespace=namespace.name if namespace and not entity else None,
             kinds=KINDS[query["kinds"]][1] if query["kinds"] else (),
             actor=query["actor"] or None,
             message_id=query["id"] or None,
-            except_namespaces=() if here else sandbox_names.hidden_sandboxes(request.user, request.actor, own=False),
+            except_namespaces=() if namespace else sandbox_names.hidden_sandboxes(request.user, request.actor, own=False),
         )
-        events = reads.events(wanted, limit=ROWS, actor=request.actor)
+        events = reads.events(event_filter, limit=ROWS, actor=request.actor)
     families = {n.name: n.family for n in namespaces}
     context = {
         "section": "entities",
         "query": query,
-        "here": here,
+        "current_namespace": namespace,
         "entity": entity,
         "clock": entity.clock if entity else None,
         "namespaces": namespaces,
@@ -79,9 +79,9 @@ def tail(request: HttpRequest) -> HttpResponse:
         "rows": [(event, families.get(event.address.namespace) if event.address else None) for event in events.rows],
         "most": ROWS,
     }
-    drawn = Live(
+    live_parts = Live(
         {"explorer/_tail.html": SECONDS if entity else REFRESH_SECONDS},
         entities=[entity] if entity else (),
         refresh_seconds=REFRESH_SECONDS,
     )
-    return show(request, "tail", context, live=drawn)
+    return show(request, "tail", context, live=live_parts)

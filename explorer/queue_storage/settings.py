@@ -18,7 +18,7 @@ from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.queue_storage.rules.options import from_json
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed, to_entity
 from explorer.frames.shell import act, address_of, page, show_form
-from explorer.pages.revisions import wanted_revision
+from explorer.pages.revisions import revision_to_restore
 
 from .forms import NewQueueForm
 
@@ -55,7 +55,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = entity.address
     request.actor.require(Right.MANAGE, address)
     stored = queue_storage.get_queue(address, actor=request.actor)
-    revision = wanted_revision(request, address)
+    revision = revision_to_restore(request, address)
     restored = _options_in(revision.columns) if revision else proposed(request, {LIMIT: QueueOptionsForm.base_fields[LIMIT]})
     initial = _as_initial({name: _stored(stored, name) for name in LABELS} | (restored or {}))
     form = QueueOptionsForm(request.POST if request.method == "POST" else None, initial=initial)

@@ -29,7 +29,7 @@ from broker_core.service_bus.rules.entity_settings import (
 from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed
 from explorer.frames.shell import Act, act, address_of, page, show_form
-from explorer.pages.revisions import wanted_revision
+from explorer.pages.revisions import revision_to_restore
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
 
 from . import names
@@ -114,7 +114,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     request.actor.require(Right.MANAGE, entity.address)
     stored = entities.get_entity(entity.address, actor=request.actor)
-    revision = wanted_revision(request, entity.address)
+    revision = revision_to_restore(request, entity.address)
     restored = _settings_in(revision.columns, entity.kind) if revision else _proposed(request, entity.kind)
     form = EntitySettingsForm(
         request.POST if request.method == "POST" else None,
