@@ -57,17 +57,17 @@ def durations(drawn: Sequence[timedelta], begin: float, end: float) -> tuple[Sca
 
 def _apart(ticks: Sequence[Tick]) -> list[Tick]:
     """Those, from the bottom to the top, whose texts have room: the top, and each that is not too near to it or to one below."""
-    kept: list[Tick] = []
+    spaced: list[Tick] = []
     for tick in ticks[:-1]:
-        if tick.at - ticks[-1].at >= LINE and (not kept or kept[-1].at - tick.at >= LINE):
-            kept.append(tick)
-    return [*kept, ticks[-1]]
+        if tick.at - ticks[-1].at >= LINE and (not spaced or spaced[-1].at - tick.at >= LINE):
+            spaced.append(tick)
+    return [*spaced, ticks[-1]]
 
 
 def decade_ticks(times: Sequence[timedelta], x: Scale) -> list[Tick]:
     """Along a logarithmic axis: as many decades as have room; if that is none or one, the ends and the middle of `times`."""
     ticks: list[Tick] = []
-    for tick in labelled((one for one in DECADES if times[0] <= one <= times[-1]), x, round_duration):
+    for tick in labelled((decade for decade in DECADES if times[0] <= decade <= times[-1]), x, round_duration):
         if not ticks or tick.at - ticks[-1].at >= CHARACTER * 9:
             ticks.append(tick)
     return ticks if len(ticks) > 1 else labelled((times[0], times[(len(times) - 1) // 2], times[-1]), x, brief)
@@ -85,8 +85,8 @@ def time_ticks(starts: Sequence[datetime], x: Scale) -> list[Tick]:
     """
     length = starts[1] - starts[0] if len(starts) > 1 else timedelta(hours=1)
     slot = abs(x.end - x.begin) / max(1, len(starts))
-    steps = [one for one in DURATIONS if one >= length and one % length == timedelta(0)] or [length]
-    step = next((one for one in steps if one / length * slot >= _room(one)), steps[-1])
+    steps = [duration for duration in DURATIONS if duration >= length and duration % length == timedelta(0)] or [length]
+    step = next((duration for duration in steps if duration / length * slot >= _room(duration)), steps[-1])
     round_times = [(i, at) for i, at in enumerate(starts) if (at - EPOCH) // length % (step // length) == 0]
     ticks, last_date = [], None
     is_daily, clock = step >= DAY, "%H:%M" if step % MINUTE == timedelta(0) else "%H:%M:%S"

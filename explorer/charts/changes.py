@@ -22,7 +22,7 @@ ACTIONS = (
     *(f"{verb} {kind}" for verb in ("create", "delete") for kind in ("queue", "topic", "subscription")),
     *(f"{verb} {kind}policy" for verb in ("set", "delete") for kind in ("", "operator ")),
     *(f"{verb} {kind}" for verb in ("create", "change") for kind in ("policy", "operator policy", "exchange", "binding")),
-    *(f"{verb}{what}" for verb in ("pause", "resume") for what in ("", " clock", " demonstration")),
+    *(f"{verb}{noun}" for verb in ("pause", "resume") for noun in ("", " clock", " demonstration")),
     "declare queue", "declare exchange", "delete exchange", "bind", "unbind", "import definitions", "import configuration",
     "change settings", "change queue options", "create rule", "change rule", "delete rule", "purge", "release locks",
 )  # fmt: skip
@@ -65,15 +65,15 @@ def deploys(namespace: str, start: datetime, end: datetime) -> list[Deploy]:
         at__gte=start,
         at__lt=end,
     )
-    return [Deploy(one.at, one.target.removeprefix(f"{namespace}: "), one.actor) for one in marked.order_by("at")]
+    return [Deploy(record.at, record.target.removeprefix(f"{namespace}: "), record.actor) for record in marked.order_by("at")]
 
 
 def latest(since: datetime, *, namespace: str | None = None, entity: EntityAddress | None = None) -> list[AuditRecord]:
     """The newest changes since then. Those of a namespace as a whole count for each of its entities, too."""
-    found = AuditRecord.objects.filter(at__gte=since, action__in=ACTIONS, outcome=AuditRecord.Outcome.DONE)
+    records = AuditRecord.objects.filter(at__gte=since, action__in=ACTIONS, outcome=AuditRecord.Outcome.DONE)
     if namespace:
         of_all = Q(namespace="") & (Q(target=namespace) | Q(target__startswith=f"{namespace}: "))
-        found = found.filter(Q(namespace=namespace) | of_all)
+        records = records.filter(Q(namespace=namespace) | of_all)
     if entity:
-        found = found.filter(path__in=(entity.path, ""))
-    return list(found.order_by("-at")[:MOST_MARKS])
+        records = records.filter(path__in=(entity.path, ""))
+    return list(records.order_by("-at")[:MOST_MARKS])

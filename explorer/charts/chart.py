@@ -39,11 +39,11 @@ class Mark:
 
 def placed_marks(marks: Iterable[tuple[float, str, str]], size: float = 17) -> tuple[Mark, ...]:
     """Marks from their positions; the circle of one that is close to the one before is below it."""
-    made: list[Mark] = []
+    placed: list[Mark] = []
     for x, letter, text in marks:
-        is_close = bool(made) and x - made[-1].x < size
-        made.append(Mark(x, letter, text, made[-1].y + size if is_close else 0.0))
-    return tuple(made)
+        is_close = bool(placed) and x - placed[-1].x < size
+        placed.append(Mark(x, letter, text, placed[-1].y + size if is_close else 0.0))
+    return tuple(placed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def round_duration(duration: timedelta) -> str:
     if not seconds:
         return "0"
     units = ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s"))
-    size, unit = next((one for one in units if seconds >= one[0]), (0.001, "ms"))
+    size, unit = next((pair for pair in units if seconds >= pair[0]), (0.001, "ms"))
     return "1 day" if seconds == 86_400 else f"{seconds / size:.3g} {unit}"
 
 

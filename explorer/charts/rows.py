@@ -40,7 +40,7 @@ def gantt(rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, st
         for i, (_, bars) in enumerate(rows)
         for name, since, until, title in bars
     ]
-    step = next((one for one in DURATIONS if last / one <= frame.steps(6)), DURATIONS[-1])
+    step = next((duration for duration in DURATIONS if last / duration <= frame.steps(6)), DURATIONS[-1])
     return frame.chart(shapes, equal_steps(last, step, x, lambda at: brief(at) if at else "0"))
 
 
@@ -63,20 +63,20 @@ def share_rows(rows: Sequence[ShareRow], variant: str) -> Chart:
 def named_heat_map(starts: Sequence[datetime], rows: Sequence[tuple[str, Sequence[float]]], variant: str) -> Chart:
     """Shares from 0 to 1 by row and interval. rows: each with its name, which may be that of another one, too."""
     frame = _Rows([name for name, _ in rows], variant)
-    found = {(i, row): share for row, (_, shares) in enumerate(rows) for i, share in enumerate(shares) if share > 0}
+    by_cell = {(i, row): share for row, (_, shares) in enumerate(rows) for i, share in enumerate(shares) if share > 0}
     x_ticks = time_ticks(starts, frame.x(max(1, len(starts))))
     slot = round((frame.right - frame.left) / max(1, len(starts)), 4)
-    return frame.chart([], x_ticks, cells=cells(found, is_linear=True), down=ROW, slot=slot, buckets=len(starts))
+    return frame.chart([], x_ticks, cells=cells(by_cell, is_linear=True), down=ROW, slot=slot, buckets=len(starts))
 
 
 class _Rows:
     """The frame of such a chart. left: of its plot, beside the longest name."""
 
     def __init__(self, names: Sequence[str], variant: str):
-        shown = [shortened(name, LONGEST_NAME[variant]) for name in names]
-        self.left = float(max(LEFT, round(max(map(len, shown), default=0) * CHARACTER + 10)))
+        shortened_names = [shortened(name, LONGEST_NAME[variant]) for name in names]
+        self.left = float(max(LEFT, round(max(map(len, shortened_names), default=0) * CHARACTER + 10)))
         self.right = WIDTHS[variant] - RIGHT
-        self._names = [Tick(self.middle(i), name) for i, name in enumerate(shown)]
+        self._names = [Tick(self.middle(i), name) for i, name in enumerate(shortened_names)]
         self._variant = variant
 
     def x(self, last: Any) -> Scale:

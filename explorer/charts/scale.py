@@ -68,6 +68,6 @@ def count_end(highest: float) -> int:
 
 def decades(least: timedelta, most: timedelta) -> tuple[timedelta, ...]:
     """From the last one at or below `least` to the first at or above `most`; at least two."""
-    first = min(max(i for i, one in enumerate(DECADES) if one <= max(least, FLOOR)), len(DECADES) - 2)
-    last = next((i for i, one in enumerate(DECADES) if one >= most), len(DECADES) - 1)
+    first = min(max(i for i, decade in enumerate(DECADES) if decade <= max(least, FLOOR)), len(DECADES) - 2)
+    last = next((i for i, decade in enumerate(DECADES) if decade >= most), len(DECADES) - 1)
     return DECADES[first : max(last, first + 1) + 1]

@@ -60,7 +60,7 @@ def cells(values: Mapping[tuple[int, int], float], *, is_linear: bool = False) -
 
     paths = [""] * LEVELS
     by_row = sorted((row, column, level(value)) for (column, row), value in values.items())
-    for (row, at, _), run in groupby(enumerate(by_row), key=lambda one: (one[1][0], one[1][2], one[1][1] - one[0])):
-        found = [column for _, (_, column, _) in run]
-        paths[at] += f"M{found[0]} {row + 0.5}h{len(found)}"
+    for (row, at, _), run in groupby(enumerate(by_row), key=lambda item: (item[1][0], item[1][2], item[1][1] - item[0])):
+        columns = [column for _, (_, column, _) in run]
+        paths[at] += f"M{columns[0]} {row + 0.5}h{len(columns)}"
     return [Shape(f"heat-{i}", path) for i, path in enumerate(paths) if path]

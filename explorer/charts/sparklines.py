@@ -95,20 +95,20 @@ class Spark:
 
 def minutes(points: Sequence[TrafficPoint]) -> list[Minute]:
     """The points by minute, oldest first, without a minute that began before the first point."""
-    found: list[Minute] = []
+    minute_rows: list[Minute] = []
     for at, group in groupby(points, key=lambda point: point.at.replace(second=0, microsecond=0)):
         inside = list(group)
-        if not found and inside[0].at != at:
+        if not minute_rows and inside[0].at != at:
             continue
         last = inside[-1]
         is_over = not last.partial and last.at + timedelta(seconds=last.seconds) >= at + timedelta(minutes=1)
-        found.append(
+        minute_rows.append(
             Minute(
                 at, sum(p.sent for p in inside), sum(p.completed for p in inside), last.active, last.dead,
                 sum((p.waiting for p in inside), Times()), is_over,
             )
         )  # fmt: skip
-    return found
+    return minute_rows
 
 
 def _count_axis(values: Sequence[int]) -> tuple[Scale, list[Tick]]:
@@ -119,7 +119,7 @@ def _count_axis(values: Sequence[int]) -> tuple[Scale, list[Tick]]:
 
 def _duration_axis(values: Sequence[timedelta]) -> tuple[Scale, list[Tick]]:
     highest = max(values, default=timedelta(0))
-    top = next((one for one in DURATIONS if one >= highest), highest)
+    top = next((duration for duration in DURATIONS if duration >= highest), highest)
     scale = linear(timedelta(0), top, BOTTOM, TOP)
     return scale, labelled((timedelta(0), top / 2, top), scale, round_duration)
 
@@ -129,19 +129,19 @@ def four(points: Sequence[TrafficPoint], marks: Sequence[Marked] = ()) -> list[S
     known = minutes(points)
     if not known:
         return []
-    over = [one for one in known if one.is_over] or known
+    whole = [minute for minute in known if minute.is_over] or known
     begin, end = known[0].at, known[-1].at
     x = linear(begin, end, LEFT, RIGHT)
     last, dead_before = known[-1], known[max(0, len(known) - 6)].dead
-    waits = [(one.at, wait) for one in over if (wait := one.waited.percentile(0.95)) is not None]
-    wait = sum((one.waited for one in over[-5:]), Times()).percentile(0.95)
+    waits = [(minute.at, wait) for minute in whole if (wait := minute.waited.percentile(0.95)) is not None]
+    wait = sum((minute.waited for minute in whole[-5:]), Times()).percentile(0.95)
     new = last.dead - dead_before
     span = f"from {begin:%H:%M} to {end:%H:%M} UTC"
     charts = [
         _chart(
-            "rates", "Per minute", x, {"in": [(m.at, m.sent) for m in over], "out": [(m.at, m.completed) for m in over]},
-            (Legend("in", f"{over[-1].sent:,}", "in"), Legend("out", f"{over[-1].completed:,}", "out")),
-            f"Messages per minute {span}: {sum(m.sent for m in over):,} came in, {sum(m.completed for m in over):,} went out",
+            "rates", "Per minute", x, {"in": [(m.at, m.sent) for m in whole], "out": [(m.at, m.completed) for m in whole]},
+            (Legend("in", f"{whole[-1].sent:,}", "in"), Legend("out", f"{whole[-1].completed:,}", "out")),
+            f"Messages per minute {span}: {sum(m.sent for m in whole):,} came in, {sum(m.completed for m in whole):,} went out",
         ),
         _chart(
             "backlog", "Backlog", x, {"in": [(m.at, m.active) for m in known]},
@@ -161,7 +161,7 @@ def four(points: Sequence[TrafficPoint], marks: Sequence[Marked] = ()) -> list[S
     first = begin.replace(minute=begin.minute // TICK_MINUTES * TICK_MINUTES)
     hours = [at for i in range(6) if begin <= (at := first + timedelta(minutes=TICK_MINUTES * i)) <= end]
     x_ticks = labelled(hours, x, "{:%H:%M}".format)
-    placed = placed_marks((x(min(one.at, end)), one.letter, one.text) for one in marks if begin <= one.at)
+    placed = placed_marks((x(min(mark.at, end)), mark.letter, mark.text) for mark in marks if begin <= mark.at)
     return [replace(chart, x_ticks=x_ticks, marks=placed) for chart in charts]
 
 
@@ -178,14 +178,14 @@ def _chart(
     return SmallChart(name, title, tuple(series), (), y_ticks, legend, words)
 
 
-def trend(numbers: Sequence[int], what: str) -> Trend | None:
-    """A line in TREND_WIDTH by TREND_HEIGHT of numbers by minute; None: they are all 0. what: the noun of the numbers."""
+def trend(numbers: Sequence[int], noun: str) -> Trend | None:
+    """A line in TREND_WIDTH by TREND_HEIGHT of numbers by minute; None: they are all 0. noun: of the numbers."""
     top = max(numbers, default=0)
     if not top:
         return None
     x, y = linear(0, max(1, len(numbers) - 1), 0, TREND_WIDTH), linear(0, top, TREND_HEIGHT - 2, 2)
     points = [(x(i), y(value)) for i, value in enumerate(numbers)]
-    words = f"{what} in the last {len(numbers)} minutes: from {numbers[0]:,} to {numbers[-1]:,}"
+    words = f"{noun} in the last {len(numbers)} minutes: from {numbers[0]:,} to {numbers[-1]:,}"
     return Trend(line(points, is_stepped=True), area(points, TREND_HEIGHT, is_stepped=True), *points[-1], words)
 
 

@@ -130,11 +130,11 @@ def _where(record: Any) -> str:
 
 def rows(points: Sequence[TrafficPoint]) -> list[Row]:
     """The table, newest first."""
-    made = []
+    table_rows = []
     for point in reversed(points):
         values = tuple(_value(point, column.name) for column in COLUMNS)
-        made.append(Row(point.at, interval(point), values, tuple(_text(value) for value in values), point.partial))
-    return made
+        table_rows.append(Row(point.at, interval(point), values, tuple(_text(value) for value in values), point.partial))
+    return table_rows
 
 
 def interval(point: TrafficPoint) -> str:
@@ -246,13 +246,13 @@ class _Drawing:
         return Panel(kind, title, "lines", charts, lines, columns, sentence)
 
     def _counts(self, name: str, title: str, series: dict[str, str], sentence: str, note: str = "") -> Panel:
-        values = {one: [getattr(point, one) for point in self.points] for one in series}
+        values = {key: [getattr(point, key) for point in self.points] for key in series}
         charts = self._drawn(count_lines, values)
-        lines = tuple(Line(one, word, f"{values[one][-1]:,}") for one, word in series.items())
+        lines = tuple(Line(key, word, f"{values[key][-1]:,}") for key, word in series.items())
         return Panel(name, title, "lines", charts, lines, " ".join(series), sentence, note)
 
     def _drawn(self, draw: Callable[..., Chart], series: dict[str, Any]) -> list[Chart]:
-        return [draw(self.starts, series, one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
+        return [draw(self.starts, series, variant, partial=self.partial, marks=self.marks) for variant in COLUMN_WIDTHS]
 
     def _rate(self, point: TrafficPoint, name: str, size: int) -> float | None:
         """Messages per `size` seconds; of the interval that has not ended, as soon as enough of it has passed."""
