@@ -35,7 +35,7 @@ def django_db_setup(django_db_setup, django_db_blocker) -> Iterator[None]:
 
     from broker_core.store import connections
 
-    from .emptying import end_other_sessions
+    from .table_cleanup import end_other_sessions
 
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute(Path(__file__).with_name("message_constraints.sql").read_text())
@@ -64,7 +64,7 @@ def django_db_modify_db_settings(django_db_modify_db_settings) -> None:
 def _tables_are_emptied_quickly() -> Iterator[None]:
     from django.test import TransactionTestCase
 
-    from .emptying import empty_tables
+    from .table_cleanup import empty_tables
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: empty_tables(*case._databases_names(False)))

@@ -26,7 +26,7 @@ LONG_FILES = (
     "explorer/test_states_browser", "operations/test_kills", "explorer/test_pages", "explorer/test_dead_letters",
     "explorer/test_message_templates", "analysis/jobs/test_verification", "analysis/jobs/test_lives",
     "analysis/running/test_execution", "analysis/test_browser", "crash/test_contended_senders", "site/test_tour",
-    "site/test_kill", "soak/test_soak", "analysis/test_whole", "crash/test_kill_postgres", "celery/test_storm",
+    "site/test_kill", "soak/test_soak", "analysis/test_end_to_end", "crash/test_kill_postgres", "celery/test_stress",
     "explorer/test_admin_browser", "history/test_archive", "queue_storage/test_model", "service_bus/test_network_model",
     "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
 )  # fmt: skip

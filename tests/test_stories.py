@@ -7,8 +7,8 @@ from broker_core.common.types import EntityAddress, EventKind
 from broker_core.rabbitmq import Publication
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
+from tests.broker_state import events, ledger_agrees
 from tests.fixtures import *  # noqa: F403
-from tests.looking import events, ledger_agrees
 
 OWNER = 1_000_001  # a connection, as far as messages know it
 

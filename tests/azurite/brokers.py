@@ -23,7 +23,7 @@ from broker_core import namespaces, queue_storage
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage.rules.errors import StorageRefusal
-from tests.differential.comparing import Told
+from tests.differential.comparison import Told
 
 from .server import ACCOUNT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential.comparing import report
+from tests.differential.comparison import report
 from tests.fixtures import *  # noqa: F403
 
 from . import server

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.differential.comparing import Stories
+from tests.differential.comparison import Stories
 
 from .brokers import Handle, Service
 

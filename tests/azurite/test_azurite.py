@@ -7,7 +7,7 @@ import time
 import pytest
 
 from broker_core.queue_storage import getting
-from tests.differential.comparing import compare, note
+from tests.differential.comparison import compare, note
 
 from .brokers import Azurite, Core
 from .scripts import Comparison, made, shortest

@@ -20,8 +20,8 @@ from broker_core.rabbitmq.messages.publishing import Publication, publish
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
 from explorer.site.embedded_postgres import server
+from tests.broker_state import events, ledger_agrees
 from tests.eventually import eventually
-from tests.looking import events, ledger_agrees
 
 from .conftest import ROOT
 

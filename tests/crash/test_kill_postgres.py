@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from explorer.site.embedded_postgres import server
-from tests.soak.storm import APPLICATION, Soak
+from tests.soak.runner import APPLICATION, Soak
 
 SECONDS = 4
 

@@ -13,7 +13,7 @@ from broker_core import rabbitmq
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Publication
 from tests.eventually import eventually
-from tests.rabbitmq.rabbits import ledger_agrees, present
+from tests.rabbitmq.shortcuts import ledger_agrees, present
 
 from .conftest import ROOT
 

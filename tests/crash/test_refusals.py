@@ -16,8 +16,8 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.site.embedded_postgres import server
+from tests.broker_state import bodies, entity_id, ledger_agrees, now
 from tests.eventually import eventually
-from tests.looking import bodies, entity_id, ledger_agrees, now
 
 from .conftest import MAX_CONNECTIONS
 

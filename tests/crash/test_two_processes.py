@@ -14,7 +14,7 @@ from broker_core import rabbitmq
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages.publishing import Publication, publish
 from tests.eventually import eventually
-from tests.rabbitmq.rabbits import ledger_agrees
+from tests.rabbitmq.shortcuts import ledger_agrees
 
 from .conftest import ROOT
 

@@ -29,7 +29,7 @@ from broker_core.rabbitmq.rules.errors import AmqpError, InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.rabbitmq.rules.table import plain
 
-from .comparing import Told
+from .comparison import Told
 
 STEP = 0.05  # seconds: how finely the core's clock goes on
 SETTLES_IN = 0.3  # seconds: within which the server has done what needs no waiting

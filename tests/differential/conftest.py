@@ -10,7 +10,7 @@ import pytest
 from tests.fixtures import *  # noqa: F403
 
 from . import server
-from .comparing import report
+from .comparison import report
 
 collect_ignore_glob = [] if os.environ.get("VITRINE_DIFFERENTIAL") else ["test_*.py"]
 logging.getLogger("pika").setLevel(logging.CRITICAL)  # every refusal, and most of these are asked for

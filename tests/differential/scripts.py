@@ -1,4 +1,4 @@
-"""Scripts of operations, made from a seed. A script is data: telling.py tells it to either broker, shrinking.py shortens it.
+"""Scripts of operations, made from a seed. A script is data: execution.py tells it to either broker, shrinking.py shortens it.
 
 Names are few, so that operations meet: queues q0 to q3, exchanges x0 to x3, clients a and b. What is done to a message names it
 by its place among those that are held, so that a script stays one when steps are left out. What the generator leaves out is in
@@ -32,7 +32,7 @@ LIVES = (150, 750, 1350)  # ms: what begins after a tick ends between two; so do
 
 @dataclass(frozen=True)
 class Step:
-    """An operation: the name of a method of telling.Teller, and what it is given."""
+    """An operation: the name of a method of execution.Teller, and what it is given."""
 
     what: str
     given: Mapping[str, Any] = field(default_factory=dict)

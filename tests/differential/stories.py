@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from .brokers import Broker, Seen
-from .comparing import Stories
+from .comparison import Stories
 
 story = STORIES = Stories()
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from .brokers import Core, Real
-from .comparing import compare
-from .meant import IN_STORIES
+from .comparison import compare
+from .expected_differences import IN_STORIES
 from .stories import STORIES
 
 _numbers = itertools.count(1)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from .brokers import Core, Real
-from .comparing import note
-from .meant import ALIKE, why_meant
+from .comparison import note
+from .execution import Difference, TooLate, first_difference, timed_difference, told_to_core, told_to_server
+from .expected_differences import ALIKE, why_meant
 from .scripts import LEFT_OUT, Script, made
 from .shrinking import shortest
-from .telling import Difference, TooLate, first_difference, timed_difference, told_to_core, told_to_server
 
 WITHOUT_TIME = 0.6  # of the seconds there are
 PATIENT = 3.0  # seconds: for a difference that was seen already

@@ -12,15 +12,15 @@ from broker_core.service_bus.rules.values import Message
 from explorer.frames.presenters import effects_text
 from explorer.models import AuditRecord
 from tests.fixtures import vhost  # noqa: F401 - fixture
-from tests.rabbitmq import rabbits
+from tests.rabbitmq import shortcuts
 
 
 @pytest.fixture
 def orders(vhost):  # noqa: F811
     """A queue with three messages that came 60 s ago, and an empty one."""
-    queue = rabbits.declare(vhost, "orders")
-    rabbits.declare(vhost, "other")
-    rabbits.send(queue, "1", "2", "3")
+    queue = shortcuts.declare(vhost, "orders")
+    shortcuts.declare(vhost, "other")
+    shortcuts.send(queue, "1", "2", "3")
     namespaces.step_clock(vhost, timedelta(seconds=60))
     return queue
 

@@ -13,7 +13,7 @@ from broker_core.service_bus.rules.values import Message
 from explorer.pages import overview
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.html import body_of
-from tests.rabbitmq import rabbits
+from tests.rabbitmq import shortcuts
 
 pytestmark = pytest.mark.django_db
 
@@ -155,11 +155,11 @@ def test_a_poison_queue_of_any_name_counts_as_dead_letters(account):
 
 
 def test_a_queue_that_only_collects_dead_letters_counts_as_dead_letters(vhost):  # noqa: F811
-    rabbits.declare(vhost, "work", dead_letter_exchange="amq.fanout")
-    rabbits.declare(vhost, "other", dead_letter_exchange="", dead_letter_routing_key="by-name")
+    shortcuts.declare(vhost, "work", dead_letter_exchange="amq.fanout")
+    shortcuts.declare(vhost, "other", dead_letter_exchange="", dead_letter_routing_key="by-name")
     for name in ("dead", "by-name", "retry", "plain"):
         given = {"dead_letter_exchange": ""} if name == "retry" else {}
-        rabbits.declare(vhost, name, **given)
+        shortcuts.declare(vhost, name, **given)
     for name in ("dead", "retry"):
         rabbitmq.bind_queue(vhost, name, "amq.fanout")
     found = {row.address.path for row in reads.overview(vhost) if row.waits_for_operator}

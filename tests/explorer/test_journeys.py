@@ -14,7 +14,7 @@ from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family,
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from explorer.operations import runner
-from tests.emptying import empty_tables
+from tests.table_cleanup import empty_tables
 
 from .test_accessibility import browser  # noqa: F401
 

@@ -22,7 +22,7 @@ from explorer.map import pages as live_map
 from explorer.pages import navigation, now
 from explorer.people.roles import actor_for
 from tests.fixtures import vhost  # noqa: F401 - fixture
-from tests.rabbitmq import rabbits
+from tests.rabbitmq import shortcuts
 
 from .conftest import WORKER
 
@@ -89,10 +89,10 @@ def test_a_poison_queue_of_any_name_is_listed_after_many_queues_that_are_fuller(
 
 
 def test_a_rabbitmq_queue_that_only_collects_dead_letters_is_listed(vhost, as_):  # noqa: F811
-    rabbits.declare(vhost, "work", dead_letter_exchange="amq.fanout")
-    undelivered = rabbits.declare(vhost, "undelivered")
+    shortcuts.declare(vhost, "work", dead_letter_exchange="amq.fanout")
+    undelivered = shortcuts.declare(vhost, "undelivered")
     rabbitmq.bind_queue(vhost, "undelivered", "amq.fanout")
-    rabbits.send(undelivered, "x")
+    shortcuts.send(undelivered, "x")
     [entry] = page_of(as_("viewer"), vhost).context["entries"]
     assert (entry.item.rule, entry.item.headline) == ("poison", "1 dead letter")
     assert entry.item.text == "dead-lettered to this queue, and nothing consumes them"

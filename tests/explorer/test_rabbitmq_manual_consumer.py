@@ -13,9 +13,9 @@ from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.publishing import Publication
 from explorer.models import AuditRecord
 from explorer.rabbitmq import manual_consumers
+from tests.broker_state import events
 from tests.eventually import eventually
 from tests.html import body_of
-from tests.looking import events
 
 from .conftest import FRAGMENT
 

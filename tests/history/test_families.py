@@ -13,7 +13,7 @@ from broker_core.history import archive
 from broker_core.models import ArchiveFile
 from broker_core.queue_storage import tidying
 from broker_core.store.driver import run
-from tests.looking import entity_id, events
+from tests.broker_state import entity_id, events
 
 from .derived import derived
 

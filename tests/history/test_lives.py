@@ -10,7 +10,7 @@ from broker_core.history import archive
 from broker_core.models import Entity
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message, TopicSettings
-from tests.looking import entity_id
+from tests.broker_state import entity_id
 
 from .derived import derived
 

@@ -15,7 +15,7 @@ from broker_core.store import connections
 from explorer import operations
 from explorer.operations import runner
 from explorer.operations.presenters import Line
-from tests.looking import now
+from tests.broker_state import now
 
 OTTO = Actor("user", "otto", Right.ALL)
 

@@ -17,9 +17,9 @@ from broker_core.runtime.pacing import BATCH
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
+from tests.broker_state import entity_id, events, ledger_agrees
+from tests.combined_calls import behind_the_first, group_sizes
 from tests.eventually import eventually
-from tests.gathered import behind_the_first, group_sizes
-from tests.looking import entity_id, events, ledger_agrees
 
 SECOND = timedelta(seconds=1)
 

@@ -22,7 +22,7 @@ from broker_core.queue_storage.rules.errors import (
 )
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
-from tests.looking import events, ledger_agrees, now
+from tests.broker_state import events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 LEASE = 30 * SECOND

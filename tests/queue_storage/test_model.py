@@ -19,7 +19,7 @@ from broker_core.queue_storage.rules import display_state as rules
 from broker_core.queue_storage.rules.display_state import DisplayState, HoldKind
 from broker_core.queue_storage.rules.errors import InvalidQueryParameterValue, MessageNotFound, PopReceiptMismatch
 from broker_core.store import connections
-from tests.looking import entity_id, events, ledger_agrees, now
+from tests.broker_state import entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine
 
 from .test_time import sweep

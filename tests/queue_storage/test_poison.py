@@ -25,7 +25,7 @@ from broker_core.queue_storage import (
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
 from broker_core.queue_storage.rules.explaining import Code
 from broker_core.store import connections
-from tests.looking import entity_id, events, ledger_agrees, now
+from tests.broker_state import entity_id, events, ledger_agrees, now
 
 from .test_time import sweep
 

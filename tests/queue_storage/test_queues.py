@@ -31,7 +31,7 @@ from broker_core.queue_storage.rules.errors import (
     QueueAlreadyExists,
     QueueNotFound,
 )
-from tests.looking import ledger_agrees
+from tests.broker_state import ledger_agrees
 
 SECOND = timedelta(seconds=1)
 

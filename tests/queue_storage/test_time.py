@@ -12,7 +12,7 @@ from broker_core.queue_storage import approximate_count, get, getting, peek, put
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
-from tests.looking import entity_id, events, ledger_agrees
+from tests.broker_state import entity_id, events, ledger_agrees
 
 SECOND = timedelta(seconds=1)
 GRACE = 60 * SECOND

@@ -5,11 +5,11 @@ import asyncio
 from broker_core import rabbitmq
 from broker_core.rabbitmq.connections import channels, connections
 from broker_core.store import aio
-from tests.cancelling import cancelled
-from tests.looking import entity_id
+from tests.broker_state import entity_id
+from tests.cancellation import cancelled
 
 from .connected import query, send
-from .rabbits import count, ledger_agrees
+from .shortcuts import count, ledger_agrees
 
 ROUNDS = 80
 

@@ -8,8 +8,8 @@ from broker_core.common.types import BROKER, EntityAddress, EventKind
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages import delivering
 from broker_core.rabbitmq.rules.errors import AmqpError
+from tests.broker_state import events, ledger_agrees
 from tests.eventually import eventually
-from tests.looking import events, ledger_agrees
 
 from .connected import as_another_process, bodies, is_there, query, send, step
 

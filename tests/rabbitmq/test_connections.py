@@ -18,8 +18,8 @@ from broker_core.rabbitmq.connections import connections as rabbit
 from broker_core.rabbitmq.connections.processes import ConnectionLost
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import aio, connections
+from tests.broker_state import ledger_agrees
 from tests.eventually import eventually
-from tests.looking import ledger_agrees
 
 from .connected import as_another_process, bodies, is_there, query, send
 

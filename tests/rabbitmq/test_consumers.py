@@ -12,8 +12,8 @@ from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages import local_consumers
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
+from tests.broker_state import ledger_agrees, somebody_waits
 from tests.eventually import eventually
-from tests.looking import ledger_agrees, somebody_waits
 
 from .connected import as_another_process, bodies, is_there, query, send
 

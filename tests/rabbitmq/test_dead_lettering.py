@@ -9,9 +9,9 @@ from broker_core import namespaces, rabbitmq
 from broker_core.common.types import EntityAddress, EventKind
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.store import connections
-from tests.looking import entity_id, events
+from tests.broker_state import entity_id, events
 
-from . import rabbits as r
+from . import shortcuts as r
 
 
 def with_dlx(vhost, name="q", key="dead", **arguments):

@@ -12,9 +12,9 @@ from broker_core.rabbitmq.messages import delivering
 from broker_core.rabbitmq.rules.errors import AmqpError, InvalidPolicy
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.looking import events
+from tests.broker_state import events
 
-from . import rabbits as r
+from . import shortcuts as r
 
 
 def test_messages_are_delivered_first_in_first_out(vhost):

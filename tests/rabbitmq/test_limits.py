@@ -10,9 +10,9 @@ from broker_core.common.types import EventKind
 from broker_core.rabbitmq import Publication
 from broker_core.rabbitmq.messages import local_consumers, local_delivery
 from broker_core.store import connections
-from tests.looking import events
+from tests.broker_state import events
 
-from . import rabbits as r
+from . import shortcuts as r
 
 
 def test_ready_messages_count_towards_the_length_limit(vhost):

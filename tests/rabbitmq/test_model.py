@@ -19,10 +19,10 @@ from broker_core.rabbitmq.messages import delivering
 from broker_core.runtime.pacing import advance_head
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.looking import bounds_hold, entity_id, events
+from tests.broker_state import bounds_hold, entity_id, events
 from tests.model_machines import run_machine
 
-from .rabbits import deaths, declare, expire, ledger_agrees, policy
+from .shortcuts import deaths, declare, expire, ledger_agrees, policy
 
 MS = timedelta(milliseconds=1)
 REFUSE = "reject-publish"

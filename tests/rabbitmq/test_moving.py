@@ -17,10 +17,10 @@ from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.table import plain
 from broker_core.store import connections
+from tests.broker_state import entity_id, events
 from tests.eventually import eventually
-from tests.looking import entity_id, events
 
-from . import rabbits as r
+from . import shortcuts as r
 from .connected import query
 
 BACK, FIRST = Back(), Back(first=True)

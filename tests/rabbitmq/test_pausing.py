@@ -7,7 +7,7 @@ from broker_core.common.errors import NotAuthorized
 from broker_core.common.types import Actor, EntityStatus, Right
 from broker_core.rabbitmq.rules.errors import AmqpError
 
-from .rabbits import count, declare, get, ledger_agrees, read_out, send
+from .shortcuts import count, declare, get, ledger_agrees, read_out, send
 
 OPERATOR = Actor("user", "otto", Right.OPERATE | Right.BROWSE)
 

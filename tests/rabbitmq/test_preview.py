@@ -18,7 +18,7 @@ from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.looking import entity_id
+from tests.broker_state import entity_id
 
 SECOND = timedelta(seconds=1)
 

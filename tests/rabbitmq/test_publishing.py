@@ -18,10 +18,10 @@ from broker_core.rabbitmq.rules.messages import MAX_BODY
 from broker_core.rabbitmq.rules.table import Typed
 from broker_core.rabbitmq.topology import compiled
 from broker_core.store import aio, connections
-from tests.gathered import behind_the_first, group_sizes
-from tests.looking import entity_id, events
+from tests.broker_state import entity_id, events
+from tests.combined_calls import behind_the_first, group_sizes
 
-from .rabbits import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
+from .shortcuts import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
 
 TEXT: Any = "text"  # where bytes belong
 NUMBER: Any = 5  # where a text belongs

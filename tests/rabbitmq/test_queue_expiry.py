@@ -12,7 +12,7 @@ from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.rabbitmq.topology import queue_expiry
 from broker_core.store.driver import run
 from broker_core.store.statements import call
-from tests.looking import entity_id
+from tests.broker_state import entity_id
 
 from .connected import as_another_process, is_there, query, send, step
 

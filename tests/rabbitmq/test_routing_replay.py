@@ -13,7 +13,7 @@ from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.exchanges import BindingDef
 from broker_core.rabbitmq.rules.policies import Policy
 
-from .rabbits import declare
+from .shortcuts import declare
 
 
 @pytest.fixture

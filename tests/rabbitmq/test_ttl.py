@@ -12,9 +12,9 @@ from broker_core.rabbitmq.messages import tidying
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.looking import entity_id, events
+from tests.broker_state import entity_id, events
 
-from . import rabbits as r
+from . import shortcuts as r
 
 
 def exactly(address):

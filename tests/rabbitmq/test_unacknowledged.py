@@ -13,9 +13,9 @@ from broker_core.runtime.pacing import advance_head
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
-from tests.looking import bounds_hold, entity_id
+from tests.broker_state import bounds_hold, entity_id
 
-from . import rabbits as r
+from . import shortcuts as r
 
 LAG = 4
 

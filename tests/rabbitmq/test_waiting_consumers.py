@@ -20,8 +20,8 @@ from broker_core.rabbitmq.messages import delivering, delivery, local_consumers,
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.runtime import wake_ups
 from broker_core.store import aio, connections
+from tests.broker_state import entity_id, ledger_agrees
 from tests.eventually import eventually
-from tests.looking import entity_id, ledger_agrees
 
 from .connected import bodies, query, send
 

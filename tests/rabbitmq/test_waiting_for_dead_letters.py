@@ -7,11 +7,11 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Properties, declare_queue
 from broker_core.store import connections
 from broker_core.store.statements import SQL
+from tests.broker_state import somebody_waits
 from tests.eventually import eventually
-from tests.looking import somebody_waits
 
 from .connected import bodies, send, step
-from .rabbits import ledger_agrees
+from .shortcuts import ledger_agrees
 
 
 def due(vhost):

@@ -17,9 +17,9 @@ from broker_core.rabbitmq.rules import table, wire_table
 from broker_core.store import connections
 from broker_core.transfer.exporting import export
 from broker_core.transfer.importing import import_
-from tests.looking import entity_id
+from tests.broker_state import entity_id
 
-from . import rabbits as r
+from . import shortcuts as r
 from .test_moving import with_dlx
 from .wire_tables import SIMPLE, TABLES, of
 

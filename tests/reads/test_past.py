@@ -15,7 +15,7 @@ from broker_core.reads.past_of_entities import is_held
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from tests.fixtures import account, broker_database, make_queue, namespace, vhost  # noqa: F401 - fixtures
-from tests.rabbitmq import rabbits
+from tests.rabbitmq import shortcuts
 
 SECOND = timedelta(seconds=1)
 WORKERS = [Actor("process", f"worker-{n}", Right.ALL) for n in (1, 2)]
@@ -104,9 +104,9 @@ def storage_act(queue, dice, held):
 def rabbitmq_act(queue, dice, held):
     match dice.choice(["publish", "publish", "take", "take", "settle", "settle", "more"]):
         case "publish":
-            rabbits.send(queue, "a", "b", expiration=dice.choice([None, None, "20000"]))
+            shortcuts.send(queue, "a", "b", expiration=dice.choice([None, None, "20000"]))
         case "take":
-            held += rabbits.take(queue, 2)
+            held += shortcuts.take(queue, 2)
         case "settle" if held:
             one = held.pop(dice.randrange(len(held)))
             how = dice.choice(["acknowledge", "requeue", "requeue", "reject"])
@@ -155,7 +155,7 @@ def test_the_past_of_a_storage_queue_is_rebuilt(account, seed):  # noqa: F811
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_the_past_of_a_rabbitmq_queue_is_rebuilt(vhost, seed):  # noqa: F811
-    queue = rabbits.declare(vhost, message_ttl=60_000)
+    queue = shortcuts.declare(vhost, message_ttl=60_000)
     is_what_it_was(queue, history(queue, rabbitmq_act, seed))
 
 

@@ -7,8 +7,8 @@ from broker_core.common.errors import NotAuthorized
 from broker_core.common.types import Actor, Right
 from broker_core.reads import Tab, messages
 from broker_core.service_bus.rules.values import Message
+from tests.broker_state import entity_id
 from tests.fixtures import broker_database, make_queue, namespace  # noqa: F401 - fixtures
-from tests.looking import entity_id
 
 
 def test_property_names_are_those_of_the_messages_of_a_namespace(make_queue):  # noqa: F811

@@ -28,7 +28,7 @@ from broker_core.service_bus.rules.amqp_messages import encode_message
 from broker_core.service_bus.rules.messages import properties_json
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
-from tests.looking import bodies, entity_id, events, ledger_agrees, now
+from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -14,8 +14,8 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, statements
 from broker_core.store.driver import Atomically
 from broker_core.store.statements import call
-from tests.cancelling import cancelled
-from tests.looking import entity_id, ledger_agrees
+from tests.broker_state import entity_id, ledger_agrees
+from tests.cancellation import cancelled
 
 ROUNDS = 60
 

@@ -16,8 +16,8 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.values import Message, Received
 from broker_core.store import aio, connections
-from tests.cancelling import cancelled
-from tests.looking import bodies, entity_id, events, ledger_agrees
+from tests.broker_state import bodies, entity_id, events, ledger_agrees
+from tests.cancellation import cancelled
 
 
 @pytest.fixture

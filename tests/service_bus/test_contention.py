@@ -13,7 +13,7 @@ from broker_core.runtime import contention
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, driver, statements
-from tests.looking import entity_id, ledger_agrees
+from tests.broker_state import entity_id, ledger_agrees
 
 
 @pytest.fixture(autouse=True)

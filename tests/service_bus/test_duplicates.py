@@ -11,7 +11,7 @@ from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
-from tests.looking import bodies, entity_id, events, ledger_agrees, now
+from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
 
 MINUTE = timedelta(minutes=1)
 

@@ -20,7 +20,7 @@ from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family,
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.explaining import Code
 from broker_core.service_bus.rules.values import Message
-from tests.looking import now
+from tests.broker_state import now
 
 SECOND = timedelta(seconds=1)
 LIVES = [None, 5, 12, 40]

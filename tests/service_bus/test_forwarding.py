@@ -12,8 +12,8 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.messages import forwarding
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
+from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
 from tests.eventually import eventually
-from tests.looking import bodies, entity_id, events, ledger_agrees, now
 
 MINUTE = timedelta(minutes=1)
 

@@ -28,8 +28,8 @@ from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
+from tests.broker_state import bodies, entity_id, events, ledger_agrees
 from tests.eventually import eventually
-from tests.looking import bodies, entity_id, events, ledger_agrees
 
 KEY = Actor("key", "Root", Right.ALL)
 

@@ -16,7 +16,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import call
-from tests.looking import now
+from tests.broker_state import now
 
 MIN = timedelta(minutes=1)
 NEVER_MATCHES = Rule("none", compile_filter("1=0"))

@@ -17,7 +17,7 @@ from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.values import LockedMessage, Message
 from broker_core.service_bus.sweeps import forward_messages
 from broker_core.store import connections
-from tests.looking import entity_id, now
+from tests.broker_state import entity_id, now
 
 ROOT = Path(__file__).parents[2]
 SECOND = timedelta(seconds=1)

@@ -19,7 +19,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
-from tests.looking import bounds_hold, entity_id, ledger_agrees, now
+from tests.broker_state import bounds_hold, entity_id, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 LAG = 4

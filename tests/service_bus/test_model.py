@@ -20,11 +20,11 @@ from broker_core.runtime.pacing import HEAD_LAG, advance_head
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message, QueueSettings
 from broker_core.store.driver import run
-from tests.looking import bounds_hold, entity_id, events, ledger_agrees, now
+from tests.broker_state import bounds_hold, entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine
 
 from . import specification as sb
-from .modelled import Fates
+from .model_common import Fates
 from .specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)

@@ -19,7 +19,7 @@ from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
-from tests.looking import ledger_agrees, now
+from tests.broker_state import ledger_agrees, now
 from tests.model_machines import run_machine
 
 SECOND = timedelta(seconds=1)

@@ -10,7 +10,7 @@ from broker_core.common.types import EntityAddress, Family, UseKind
 from broker_core.reads import Change
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
-from tests.rabbitmq import rabbits
+from tests.rabbitmq import shortcuts
 
 SECOND = timedelta(seconds=1)
 
@@ -99,14 +99,14 @@ def test_a_storage_message_is_visible_then_expires_then_is_removed(account):
 
 
 def test_the_next_change_of_a_rabbitmq_queue_includes_its_messages(vhost):
-    queue = rabbits.declare(vhost, expires=60_000, message_ttl=40_000, consumer_timeout=50_000)
+    queue = shortcuts.declare(vhost, expires=60_000, message_ttl=40_000, consumer_timeout=50_000)
     assert next_of(queue) == (Change.QUEUE, 60, None)
-    rabbits.send(queue, "1")
-    rabbits.send(queue, "2", expiration="30000")
+    shortcuts.send(queue, "1")
+    shortcuts.send(queue, "2", expiration="30000")
     assert next_of(queue) == (Change.LIFE, 30, 2)
     namespaces.step_clock(vhost, 31 * SECOND)
     assert next_of(queue) == (Change.LIFE, 9, 1)
-    rabbits.get(queue)
+    shortcuts.get(queue)
     assert next_of(queue) == (Change.UNACKNOWLEDGED, 50, 1)
 
 

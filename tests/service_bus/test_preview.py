@@ -14,7 +14,7 @@ from broker_core.service_bus import entities, preview
 from broker_core.service_bus.preview import SettingsEffect
 from broker_core.service_bus.rules.entity_settings import values_of
 from broker_core.service_bus.rules.values import Message
-from tests.looking import ledger_agrees, now
+from tests.broker_state import ledger_agrees, now
 
 from .test_explain import steps_of_a_story, tell
 

@@ -17,7 +17,7 @@ from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
-from tests.looking import entity_id, now
+from tests.broker_state import entity_id, now
 
 SECOND = timedelta(seconds=1)
 BROWSER = Actor("user", "vera", Right.BROWSE)

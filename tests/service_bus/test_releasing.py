@@ -9,7 +9,7 @@ from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument, LockLost, NotAuthorized, SessionLockLost
 from broker_core.common.types import Actor, EventKind, Right
 from broker_core.service_bus.rules.values import Message
-from tests.looking import bodies, events, ledger_agrees
+from tests.broker_state import bodies, events, ledger_agrees
 
 OTTO = Actor("user", "otto", Right.ALL)
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)

@@ -11,7 +11,7 @@ from broker_core.common.types import Actor, EntityAddress, EntityStatus
 from broker_core.service_bus import RuleDraft, entities
 from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
-from tests.looking import bodies
+from tests.broker_state import bodies
 
 from .test_topics import subscribe
 

@@ -15,11 +15,11 @@ from broker_core.common.types import EntityAddress, Family, MessageState, SubQue
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message, QueueSettings, Session
 from broker_core.store import connections
-from tests.looking import entity_id, events, ledger_agrees, now
+from tests.broker_state import entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine
 
 from . import specification as sb
-from .modelled import Fates
+from .model_common import Fates
 from .specification import Facts, MakeAvailable, MoveToDeadLetter, Settlement
 
 SECOND = timedelta(seconds=1)

@@ -30,7 +30,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
 from broker_core.store.statements import call
-from tests.looking import bodies, entity_id, events, ledger_agrees, now
+from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -9,7 +9,7 @@ from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument, LockLost, SessionLockLost
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio
-from tests.looking import bodies, ledger_agrees
+from tests.broker_state import bodies, ledger_agrees
 
 MINUTE = timedelta(minutes=1)
 CALLS = ("complete", "abandon", "defer", "dead_letter", "release", "renew")

@@ -15,7 +15,7 @@ from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
-from tests.looking import bodies, events, ledger_agrees, now
+from tests.broker_state import bodies, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

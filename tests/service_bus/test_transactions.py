@@ -23,8 +23,8 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
 from broker_core.store.statements import SQL, call
+from tests.broker_state import bodies, entity_id, events, ledger_agrees, now, somebody_waits
 from tests.eventually import eventually
-from tests.looking import bodies, entity_id, events, ledger_agrees, now, somebody_waits
 
 MINUTE = timedelta(minutes=1)
 

@@ -23,9 +23,9 @@ from broker_core.runtime import dispatcher, wake_ups
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, driver
-from tests.cancelling import cancelled
+from tests.broker_state import entity_id, events, ledger_agrees
+from tests.cancellation import cancelled
 from tests.eventually import eventually
-from tests.looking import entity_id, events, ledger_agrees
 
 LONG = 30
 

@@ -23,7 +23,7 @@ from broker_core.store import connections
 from broker_core.transfer.exporting import export
 from broker_core.transfer.importing import import_
 from tests import amqp_values
-from tests.looking import entity_id, ledger_agrees, now
+from tests.broker_state import entity_id, ledger_agrees, now
 
 HOUR = timedelta(hours=1)
 

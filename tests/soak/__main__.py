@@ -41,7 +41,7 @@ def main() -> int:
     from .database import dsn_of_django
     from .findings import Findings
     from .killed_server import KilledServer
-    from .storm import Soak
+    from .runner import Soak
 
     call_command("migrate", verbosity=0)
     with tempfile.TemporaryDirectory(prefix="vitrine-soak-") as folder:

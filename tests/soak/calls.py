@@ -18,7 +18,7 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer import operations
-from tests.looking import entity_id
+from tests.broker_state import entity_id
 
 SECOND = timedelta(seconds=1)
 REGIONS = ("north", "south", "a 'quoted' one", "")

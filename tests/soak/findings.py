@@ -10,7 +10,7 @@ import psycopg
 
 from broker_core.common.types import EntityAddress
 from broker_core.common.types import EventKind as Kind
-from tests.looking import ledger_agrees
+from tests.broker_state import ledger_agrees
 
 MOST_TOLD = 20  # findings of one kind that are spelled out
 

@@ -135,18 +135,18 @@ class Comparison:
         """By increments. The next one does not know what had ended, so that an undo begins another life (docs/history.md)."""
         from tests.analysis.jobs import oracle
 
-        from . import follows
+        from . import derived_columns
 
-        chosen, before = follows.Chosen(self.keys), None
+        chosen, before = derived_columns.Chosen(self.keys), None
         for events in increments():
             before = events.slice(0, 0) if before is None else before
             rows = events.to_pylist()
             chosen.add(sorted(rows, key=lambda row: row["event_id"]))
             self.counts.update(row["kind"] for row in rows)
             ended, attempts = oracle.lives(events, before)
-            for row in map(follows.life, ended.to_pylist()):
+            for row in map(derived_columns.life, ended.to_pylist()):
                 self.lives.append(row | {"chosen_properties": chosen.of(row)})
-            self.attempts += map(follows.attempt, attempts.to_pylist())
+            self.attempts += map(derived_columns.attempt, attempts.to_pylist())
             before = not_ended(_concat(before, events))
             chosen.keep(before)
         self.findings.did.update({"increments": len(list(increments())), "events": sum(self.counts.values())})

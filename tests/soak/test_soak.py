@@ -3,7 +3,7 @@
 import pytest
 
 from .database import dsn_of_django
-from .storm import Soak
+from .runner import Soak
 
 SECONDS = 6
 FAULTS = ("processes killed", "connections terminated")

@@ -12,7 +12,7 @@ from broker_core.management.commands.show_sql import PLACEHOLDER
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.statements import SQL
-from tests.looking import entity_id
+from tests.broker_state import entity_id
 
 HOT = (
     *("send", "send_scheduled", "receive", "receive_and_delete", "receive_past_locked", "receive_and_delete_past_locked"),

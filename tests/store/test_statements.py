@@ -18,7 +18,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import PACKAGE, SQL, call, load
-from tests.looking import ledger_agrees
+from tests.broker_state import ledger_agrees
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(SQL) if PLANNED.match(SQL[name])])  # those that EXPLAIN takes

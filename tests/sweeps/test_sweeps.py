@@ -15,7 +15,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
-from tests.looking import bodies, entity_id, events, ledger_agrees, now
+from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

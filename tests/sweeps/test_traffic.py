@@ -12,8 +12,8 @@ from broker_core.reads import Times
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
-from tests.looking import entity_id, now
-from tests.rabbitmq import rabbits
+from tests.broker_state import entity_id, now
+from tests.rabbitmq import shortcuts
 
 SECOND = timedelta(seconds=1)
 K = EventKind
@@ -131,10 +131,10 @@ def test_the_traffic_of_storage_and_rabbitmq_queues_agrees_with_their_events(acc
         queue_storage.put(jobs, text)
     for message in queue_storage.get(jobs, 2):
         queue_storage.delete(jobs, message.message_id, message.pop_receipt)
-    letters = rabbits.declare(vhost, "letters", dead_letter_exchange="", dead_letter_routing_key="dead")
-    dead = rabbits.declare(vhost, "dead")
-    rabbits.send(letters, *"abcd")
-    first, second, third = (rabbits.get(letters) for _ in range(3))
+    letters = shortcuts.declare(vhost, "letters", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = shortcuts.declare(vhost, "dead")
+    shortcuts.send(letters, *"abcd")
+    first, second, third = (shortcuts.get(letters) for _ in range(3))
     rabbitmq.acknowledge(letters, [first.token])
     rabbitmq.requeue(letters, [second.token])
     rabbitmq.reject(letters, [third.token])

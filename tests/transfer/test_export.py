@@ -37,7 +37,7 @@ from broker_core.transfer.exporting import export
 from broker_core.transfer.importing import import_
 from broker_core.transfer.updating import preview_import
 from tests import amqp_values
-from tests.looking import bodies, entity_id, events, ledger_agrees, now
+from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
 from tests.service_bus.test_explain import steps_of_a_story, tell
 
 SECOND = timedelta(seconds=1)

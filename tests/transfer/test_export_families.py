@@ -18,7 +18,7 @@ from broker_core.rabbitmq.rules import table
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
 from broker_core.transfer.importing import import_
-from tests.looking import entity_id, ledger_agrees
+from tests.broker_state import entity_id, ledger_agrees
 
 from .test_export import change, content, exported, of_kind
 

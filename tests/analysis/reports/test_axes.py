@@ -2,7 +2,7 @@
 
 from explorer.analysis.reports.scope import Range
 
-from .given import DAY, HOUR, MINUTE, NOON
+from .report_inputs import DAY, HOUR, MINUTE, NOON
 
 
 def test_the_axis_begins_where_the_history_begins():

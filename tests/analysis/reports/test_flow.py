@@ -9,7 +9,7 @@ from explorer.analysis.reports import flow
 from explorer.analysis.reports.report import difference
 from explorer.analysis.reports.scope import Range
 
-from .given import DAY, HOUR, MINUTE, NOON, a_scope, tables
+from .report_inputs import DAY, HOUR, MINUTE, NOON, a_scope, tables
 
 FIVE = 5 * MINUTE
 

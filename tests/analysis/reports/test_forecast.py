@@ -8,7 +8,7 @@ from explorer.analysis.reports import forecast
 from explorer.analysis.reports.forecast import Peak
 from explorer.analysis.survival import CannotTell
 
-from .given import DAY, HOUR, NOON, a_scope, tables
+from .report_inputs import DAY, HOUR, NOON, a_scope, tables
 
 WEEK = 7 * DAY
 MONDAY = NOON - 12 * HOUR - 6 * DAY  # before noon, a Sunday

@@ -9,7 +9,7 @@ from explorer.analysis.jobs.measures import bin_of
 from explorer.analysis.reports import overview
 from explorer.analysis.survival import CannotTell
 
-from .given import DAY, HOUR, MINUTE, NOON, a_scope, tables
+from .report_inputs import DAY, HOUR, MINUTE, NOON, a_scope, tables
 
 SLOW = (bin_of(60_000_000), bin_of(1_000_000))
 

@@ -10,7 +10,7 @@ from explorer.analysis.reports import promise
 from explorer.analysis.reports.promise import Level, Promise, PromiseForm
 from explorer.analysis.reports.times import Times
 
-from .given import DAY, NOON, a_scope, tables
+from .report_inputs import DAY, NOON, a_scope, tables
 
 MINUTE = timedelta(minutes=1)
 MONDAY = NOON - NOON.hour * timedelta(hours=1) - 6 * DAY

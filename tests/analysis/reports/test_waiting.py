@@ -10,7 +10,7 @@ from explorer.analysis.reports.scope import Range
 from explorer.analysis.reports.times import Times, times_by, together
 from explorer.charts.columns import duration_heat_map
 
-from .given import DAY, HOUR, NOON, a_scope, tables
+from .report_inputs import DAY, HOUR, NOON, a_scope, tables
 
 SECOND = timedelta(seconds=1)
 

@@ -1,4 +1,4 @@
-"""Child processes: followed, cancelled, orphaned. The children are small Python programs; Spark itself is in test_whole.py."""
+"""Child processes: followed, cancelled, orphaned. They are small Python programs; Spark itself is in test_end_to_end.py."""
 
 import errno
 import os

@@ -22,8 +22,8 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.http.request import MAX_BODY_BYTES
 from broker_core.service_bus.rules.values import Message
+from tests.broker_state import somebody_waits
 from tests.eventually import eventually
-from tests.looking import somebody_waits
 
 from ..rules.test_sas import javascript_recipe, python_recipe
 from .conftest import CLIENT

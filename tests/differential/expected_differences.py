@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .telling import Difference, expires
+from .execution import Difference, expires
 
 # In stories, by story and fact: why the core does otherwise.
 IN_STORIES: dict[tuple[str, str], str] = {

@@ -10,7 +10,7 @@ from broker_core.rabbitmq.rules.deaths import history
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.looking import entity_id
+from tests.broker_state import entity_id
 
 OWNER = 1_000_001  # a connection, as far as messages know it
 

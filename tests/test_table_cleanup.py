@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from tests.emptying import end_other_sessions
+from tests.table_cleanup import end_other_sessions
 
 
 @pytest.fixture

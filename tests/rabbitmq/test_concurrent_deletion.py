@@ -9,11 +9,11 @@ from broker_core.common.types import EventKind
 from broker_core.rabbitmq import Publication
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
+from tests.broker_state import events
 from tests.eventually import eventually
-from tests.looking import events
 
 from .connected import query
-from .rabbits import OWNER, declare, present, send
+from .shortcuts import OWNER, declare, present, send
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.messages import delivering, tidying
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.looking import entity_id, events
+from tests.broker_state import entity_id, events
 
-from .rabbits import OWNER, count, declare, ledger_agrees, policy, read_out, text, tokens
+from .shortcuts import OWNER, count, declare, ledger_agrees, policy, read_out, text, tokens
 
 PUBLISHED = 300  # by each publisher
 LIVES = [None, "20", "50", "500"]

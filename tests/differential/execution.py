@@ -376,7 +376,7 @@ class CoreTeller(Teller):
 
 
 def shown(seen: Seen) -> tuple:
-    """A message without what is of one side: its tag, the instants in x-death, and what meant.ALIKE says."""
+    """A message without what is of one side: its tag, the instants in x-death, and what expected_differences.ALIKE says."""
     headers = {name: value for name, value in seen.headers.items() if not name.startswith("x-last-death-")}
     if isinstance(headers.get("x-death"), list):
         deaths = [death for death in headers["x-death"] if isinstance(death, dict)]
@@ -418,7 +418,7 @@ def first_difference(script: Script, real: Real, core: Core, *, patience: float 
 
 
 def compared(step: Step, view: View, quorum: Container[str], shared: Container[str]) -> View:
-    """What is compared of what a step showed: see meant.ALIKE."""
+    """What is compared of what a step showed: see expected_differences.ALIKE."""
 
     def counts(name: str, found: Any) -> Any:
         return found[:1] if name in quorum and isinstance(found, tuple) else found
