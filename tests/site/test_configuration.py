@@ -112,6 +112,7 @@ def test_other_errors_of_a_command_are_not_replaced(db):
     [("explorer.run_operation", "operations"), ("explorer.run_analysis", "analysis"), ("explorer.resume_operations", "sweeps")],
 )
 def test_each_task_goes_to_a_queue_that_a_worker_reads(task, queue):
+    app.loader.import_default_modules()  # as a worker does
     assert task in app.tasks
     assert app.amqp.router.route({}, task)["queue"].name == queue
     composed = (Path(settings.BASE_DIR) / "docker-compose.yml").read_text()
