@@ -145,7 +145,7 @@ def _holders(places: Sequence[Any], holder: str) -> Steps[tuple[Capped, list[Hol
             return Capped(sum(entry.locks for entry in holders), capped=True), holders
         rows = yield call("read_lock_holders", entity_ids=[row.id for row in chunk], cap=EXAMINED, holder=holder)
         holders += [Holder(row.holder or "", row.messages, row.sessions) for row in rows]
-        counted += sum(row.held for row in chunk)
+        counted += sum(row.locks for row in chunk)
     return Capped(sum(entry.locks for entry in holders)), holders
 
 
@@ -165,7 +165,7 @@ def _chunks(places: Sequence[Any]) -> Iterable[list[Any]]:
     lock_count = 0
     for row in places:
         chunk.append(row)
-        lock_count += row.held + 1
+        lock_count += row.locks + 1
         if lock_count >= EXAMINED_AT_ONCE:
             yield chunk
             chunk, lock_count = [], 0

@@ -188,8 +188,8 @@ def unacked_by_queue(vhost: str, entity_ids: Sequence[int], *, actor: Actor | No
     """Unacknowledged messages of these queues by connection, as UnackedInQueue; reads at most HEAD_CAP messages of each queue."""
     _require(actor, vhost)
     ids = whole_numbers(entity_ids, "entity_ids")
-    rows = (yield call("browse_held", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
-    return [UnackedInQueue(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
+    rows = (yield call("browse_unacked", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
+    return [UnackedInQueue(EntityAddress(vhost, row.queue), row.owner_id, row.unacked, row.capped) for row in rows]
 
 
 @use_case
@@ -224,8 +224,8 @@ def _facts(queue: catalog.StoredQueue, row: reads.MessageRow, actor: Actor | Non
     vhost, effective = queue.address.namespace, queue.effective
     head = yield from queue_head.steps(queue.id, actor=actor)
     consumer_rows = yield from consumers.steps(vhost, queue.name, actor=actor)
-    holding = yield call("browse_held_by_consumers", entity_id=queue.id, cap=HEAD_CAP)
-    outstanding = {holder.consumer_id: holder.held for holder in holding}
+    counts = yield call("browse_unacked_of_consumers", entity_id=queue.id, cap=HEAD_CAP)
+    outstanding = {count.consumer_id: count.unacked for count in counts}
     exchange = effective.get("dead_letter_exchange")
     lost = exchange is not None and exchange not in (yield from compiled.current(vhost)).router
     timeout = timedelta(milliseconds=effective.get("consumer_timeout", DEFAULT_TIMEOUT))

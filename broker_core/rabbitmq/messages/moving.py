@@ -310,9 +310,13 @@ def _classify(known: Topology, name: str, queue: QueueInfo, request: _Request, n
     for row in rows:
         if request.of is not None and _origin(_death(row, first=request.of.first), first=request.of.first) != request.of:
             continue
-        outcome = (
-            Left(Why.UNACKED) if row.held else Left(Why.EXPIRED) if row.expired else _destination_of(known, name, row, request.to)
-        )
+        outcome: _Destination | Left
+        if row.is_unacked:
+            outcome = Left(Why.UNACKED)
+        elif row.expired:
+            outcome = Left(Why.EXPIRED)
+        else:
+            outcome = _destination_of(known, name, row, request.to)
         if isinstance(outcome, Left):
             stay[row.sequence_number] = outcome
         else:

@@ -70,9 +70,9 @@ SELECT k.id, k.name, k.opened_at, p.epoch, p.label AS process, p.started_at, p.l
  WHERE lower(n.name) = lower(%(vhost)s)
  ORDER BY k.id LIMIT %(max_count)s;
 
--- name: browse_held_by_consumers
+-- name: browse_unacked_of_consumers
 -- How many messages each consumer of a queue has not acknowledged. Reads at most `cap` messages, from the head of the queue.
-SELECT x.consumer_id, count(*)::int AS held
+SELECT x.consumer_id, count(*)::int AS unacked
   FROM (SELECT y.consumer_id FROM vitrine_message AS y
          WHERE y.entity_id = %(entity_id)s AND y.subqueue = @SUBQUEUE_MAIN AND y.state = @STATE_ACTIVE
            AND y.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
@@ -80,10 +80,10 @@ SELECT x.consumer_id, count(*)::int AS held
          ORDER BY y.sequence_number LIMIT %(cap)s) AS x
  WHERE x.consumer_id IS NOT NULL GROUP BY x.consumer_id;
 
--- name: browse_held
+-- name: browse_unacked
 -- Unacknowledged messages by queue and connection. Reads at most `cap` messages of each queue, from its head, where most of
 -- them are.
-SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS held, bool_or(m.scanned >= %(cap)s) AS capped
+SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS unacked, bool_or(m.scanned >= %(cap)s) AS capped
   FROM vitrine_entity AS e
  CROSS JOIN LATERAL (
        SELECT x.owner_id, count(*) OVER () AS scanned FROM (

@@ -770,10 +770,10 @@ SELECT m.sequence_number
  ORDER BY m.sequence_number LIMIT %(max_count)s;
 
 -- name: rabbit_movable
--- The columns that decide whether these messages can be moved. held: unacknowledged. Locks nothing.
+-- The columns that decide whether these messages can be moved. is_unacked: unacknowledged. Locks nothing.
 WITH
 -- include: rabbit_entity
-SELECT m.lock_token IS NOT NULL AS held,
+SELECT m.lock_token IS NOT NULL AS is_unacked,
        -- include: rabbit_departing
   FROM vitrine_message AS m
  WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE

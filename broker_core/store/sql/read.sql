@@ -1300,19 +1300,19 @@ SELECT v.event_id, v.recorded_at, v.at, v.entity_id, v.sequence_number, v.subque
  ORDER BY v.event_id;
 
 -- name: read_lock_places
--- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased
+-- The listed entities with locked messages, and those that may have locked sessions. locks: how many messages are locked, leased
 -- or unacknowledged, from the ledger.
 WITH
 -- include: listed
-, held AS MATERIALIZED (
+, locked AS MATERIALIZED (
     SELECT l.entity_id, sum(l.n)::bigint AS n
       FROM (SELECT entity_id, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL
             UNION ALL SELECT entity_id, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL) AS l
       JOIN entities AS e ON e.id = l.entity_id
      WHERE l.until > e.now AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED, @LEDGER_EXTENDED)
      GROUP BY l.entity_id)
-SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS held
-  FROM entities AS e JOIN vitrine_entity AS x ON x.id = e.id LEFT JOIN held AS h ON h.entity_id = e.id
+SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS locks
+  FROM entities AS e JOIN vitrine_entity AS x ON x.id = e.id LEFT JOIN locked AS h ON h.entity_id = e.id
  WHERE h.n > 0 OR x.requires_session;
 
 -- fragment: locks_of_entities
