@@ -128,11 +128,11 @@ def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
 
     def steps() -> Steps:
         account = yield from hold_whole(name, FAMILY)
-        held_entities = yield from contents(account.id)
-        yield from require_unprotected(held_entities.ids)
-        yield call("delete_entities", entity_ids=held_entities.ids, actor=str(actor or Actor.local()))
+        account_contents = yield from contents(account.id)
+        yield from require_unprotected(account_contents.ids)
+        yield call("delete_entities", entity_ids=account_contents.ids, actor=str(actor or Actor.local()))
         yield from namespaces.delete_namespace.steps(name, actor=actor)
-        return _contents(held_entities)
+        return _contents(account_contents)
 
     return (yield Atomically(steps()))
 
