@@ -172,7 +172,10 @@ class EntityAdmin(UseCaseAdmin):
         if obj and (part := entity_parts.get(obj.family)):
             about = ["namespace", "path", "family", "created_at", "updated_at"]
             return [(None, {"fields": about}), (part.title, {"fields": part.fields})]
-        own = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")
+        own = (
+            *("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "peek_shows_default_expiry"),
+            *("history_level", "hidden"),
+        )
         settings = SETTINGS_OF[EntityKind(obj.kind)] if obj else ALL_SETTINGS
         ours, service = [n for n in own if n in settings], [n for n in settings if n not in own]
         about = ["namespace", "path", "family", "kind", "created_at", "updated_at"] if obj else ["new_kind", "namespace", "path"]

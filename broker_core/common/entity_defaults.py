@@ -27,6 +27,7 @@ ENTITY_DEFAULTS: Mapping[str, Any] = {
     "expiry_mode": None,  # as the namespace behaves
     "expires_whole_sessions": True,
     "drops_locks_on_change": None,  # likewise
+    "peek_shows_default_expiry": None,  # likewise
     "history_level": HistoryLevel.FULL,
     "hidden": False,
 }

@@ -134,6 +134,7 @@ class Migration(migrations.Migration):
                 ("forward_dead_lettered_messages_to", models.CharField(blank=True, max_length=260, null=True)),
                 ("expires_whole_sessions", models.BooleanField(default=True)),
                 ("drops_locks_on_change", models.BooleanField(blank=True, null=True)),
+                ("peek_shows_default_expiry", models.BooleanField(blank=True, null=True)),
                 ("max_size_in_megabytes", models.IntegerField(default=1024)),
                 ("max_message_size_in_kilobytes", models.IntegerField(default=256)),
                 (

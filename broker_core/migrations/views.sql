@@ -56,10 +56,11 @@ SELECT e.id, e.namespace_id, e.path, e.key, e.family, e.kind, e.topic_id, e.rule
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
        e.forward_dead_lettered_messages_to, e.expires_whole_sessions, e.max_size_in_megabytes,
        e.max_message_size_in_kilobytes, e.status, e.user_metadata,
-       -- NULL: as the namespace behaves (SB-902, SB-907).
+       -- NULL: as the namespace behaves (SB-902, SB-903, SB-907).
        coalesce(e.expiry_mode, CASE n.behaviour WHEN 'documented' THEN 'on_activity' ELSE 'eager' END) AS expiry_mode,
-       coalesce(e.drops_locks_on_change, n.behaviour = 'documented') AS drops_locks_on_change, n.behaviour, e.history_level,
-       e.hidden, e.protected, e.options, e.effective, e.owner_id, e.created_at, e.updated_at,
+       coalesce(e.drops_locks_on_change, n.behaviour = 'documented') AS drops_locks_on_change,
+       coalesce(e.peek_shows_default_expiry, n.behaviour <> 'documented') AS peek_shows_default_expiry, e.history_level, e.hidden,
+       e.protected, e.options, e.effective, e.owner_id, e.created_at, e.updated_at,
        n.name AS namespace_name, n.is_system, n.tier, vitrine_clock(n.clock_base_at, n.clock_base_real, n.clock_rate) AS now
   FROM vitrine_entity AS e
   JOIN vitrine_namespace AS n ON n.id = e.namespace_id

@@ -74,6 +74,7 @@ class Entity(models.Model):
     forward_dead_lettered_messages_to = models.CharField(max_length=260, null=True, blank=True)
     expires_whole_sessions = models.BooleanField(default=True)
     drops_locks_on_change = models.BooleanField(null=True, blank=True)  # NULL: by the namespace's behaviour
+    peek_shows_default_expiry = models.BooleanField(null=True, blank=True)  # likewise
     max_size_in_megabytes = models.IntegerField(default=DEFAULTS["max_size_in_megabytes"])
     max_message_size_in_kilobytes = models.IntegerField(default=DEFAULTS["max_message_size_in_kilobytes"])
     status = models.CharField(max_length=20, choices=[(s, s) for s in EntityStatus], default=EntityStatus.ACTIVE)

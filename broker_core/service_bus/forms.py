@@ -86,6 +86,17 @@ class EntitySettingsForm(forms.Form):
         empty_value=None,
         label="Locks, when settings change",
     )
+    peek_shows_default_expiry = forms.TypedChoiceField(
+        choices=[
+            _BY_BEHAVIOUR,
+            ("True", "of every message that expires"),
+            ("False", "only of a message with a time-to-live of its own"),
+        ],
+        required=False,
+        coerce=lambda text: text == "True",
+        empty_value=None,
+        label="Expiry that a peek returns",
+    )
     history_level = HistoryField()
     user_metadata = forms.CharField(
         required=False, empty_value=None, label="User metadata", widget=forms.Textarea(attrs={"rows": 2})

@@ -159,6 +159,10 @@ def _notes(current: Entity, after: Settings, effective: Mapping[str, Any]) -> It
         yield "The default applies only to messages that have no time-to-live (SB-023, SB-921)."
     if "expiry_mode" in changed:
         yield f"Expired messages, which are never delivered, are removed in the mode {effective['expiry_mode']} (SB-902)."
+    if "peek_shows_default_expiry" in changed:
+        every = effective["peek_shows_default_expiry"]
+        which = "of every message that expires" if every else "only of a message with a time-to-live of its own"
+        yield f"A peek returns the expiry {which} (SB-903)."
 
 
 # Deletion

@@ -37,4 +37,17 @@ def test_the_settings_of_a_queue_show_that_they_follow_the_namespace(namespace, 
     namespaces.update_namespace(namespace, behaviour="documented")
     assert "by the namespace's behaviour" in body_of(as_("viewer").get(f"/entities/{queue}")).replace("&#x27;", "'")
     settings = body_of(as_("administrator").get(f"/settings/{queue}"))
-    assert settings.count("as the namespace behaves") == 2
+    assert settings.count("as the namespace behaves") == 3
+    assert "Expiry that a peek returns" in settings
+
+
+def test_a_queue_may_show_other_expiries_in_a_peek_than_its_namespace(namespace, as_):
+    queue = entities.create_queue(EntityAddress(namespace, "orders")).address
+    client = as_("administrator")
+    form = client.get(f"/settings/{queue}").context["form"]
+    given = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+    for chosen, stored in (("False", False), ("True", True), ("", None)):
+        sent = given | {"peek_shows_default_expiry": chosen}
+        assert "A peek returns the expiry" in body_of(client.post(f"/settings/{queue}", sent | {"preview": ""}))
+        assert client.post(f"/settings/{queue}", sent).status_code == 302
+        assert entities.get_queue(queue).settings.peek_shows_default_expiry is stored

@@ -57,14 +57,17 @@ def test_a_setting_of_the_entity_overrides_the_behaviour(make_queue, step, docum
     assert expire(make_queue, step, expiry_mode=ExpiryMode.ON_ACTIVITY)[1] == 1
 
 
-@pytest.mark.parametrize(("behaviour", "shown"), [(CONVENIENT, True), (DOCUMENTED, False)])
-def test_a_peek_shows_the_expiry_by_the_default_only_if_convenient(make_queue, namespace, behaviour, shown):
-    """SB-903; a receive shows it in both."""
+@pytest.mark.parametrize(
+    ("behaviour", "own", "shown"),
+    [(CONVENIENT, None, True), (CONVENIENT, False, False), (DOCUMENTED, None, False), (DOCUMENTED, True, True)],
+)
+def test_a_peek_shows_the_expiry_by_the_default_only_if_convenient(make_queue, namespace, behaviour, own, shown):
+    """SB-903, unless the queue has a setting of its own; a receive always shows it."""
     namespaces.update_namespace(namespace, behaviour=behaviour)
-    queue = make_queue(default_message_time_to_live=60 * SECOND)
+    queue = make_queue(default_message_time_to_live=60 * SECOND, peek_shows_default_expiry=own)
     service_bus.send(queue, [Message(time_to_live=10 * SECOND), Message()])
-    own, by_default = service_bus.peek(queue, max_count=2)
-    assert own.expires_at is not None and (by_default.expires_at is not None) == shown
+    with_its_own, by_default = service_bus.peek(queue, max_count=2)
+    assert with_its_own.expires_at is not None and (by_default.expires_at is not None) == shown
     assert all(message.expires_at for message in service_bus.receive(queue, 2))
     assert reads.message(queue, 2).row.expires_at is not None, "the explorer shows it, marked as computed"
 
@@ -73,6 +76,18 @@ def test_a_peek_of_a_session_shows_the_expiry_by_the_default_only_if_convenient(
     queue = make_queue(default_message_time_to_live=60 * SECOND, requires_session=True)
     service_bus.send(queue, [Message(session_id="a")])
     assert service_bus.peek(queue, session_id="a")[0].expires_at is None
+    entities.update_queue(queue, peek_shows_default_expiry=True)
+    assert service_bus.peek(queue, session_id="a")[0].expires_at is not None
+
+
+def test_the_preview_says_what_a_peek_will_return(make_queue, documented):
+    queue = make_queue()
+    [note] = preview.preview(queue, peek_shows_default_expiry=True).notes
+    assert note == "A peek returns the expiry of every message that expires (SB-903)."
+    entities.update_queue(queue, peek_shows_default_expiry=True)
+    for own in (False, None):
+        [note] = preview.preview(queue, peek_shows_default_expiry=own).notes
+        assert note == "A peek returns the expiry only of a message with a time-to-live of its own (SB-903)."
 
 
 @pytest.mark.parametrize(
@@ -94,8 +109,10 @@ def test_the_effective_settings_name_the_namespace_as_their_source(make_queue, d
     queue = make_queue()
     found = entities.effective(queue)
     assert found["expiry_mode"] == (ExpiryMode.ON_ACTIVITY, "namespace") and found["drops_locks_on_change"] == (True, "namespace")
-    entities.update_queue(queue, expiry_mode="eager", drops_locks_on_change=False)
+    assert found["peek_shows_default_expiry"] == (False, "namespace")
+    entities.update_queue(queue, expiry_mode="eager", drops_locks_on_change=False, peek_shows_default_expiry=True)
     found = entities.effective(queue)
+    assert found["peek_shows_default_expiry"] == (True, "entity")
     assert found["expiry_mode"] == (ExpiryMode.EAGER, "entity") and found["drops_locks_on_change"] == (False, "entity")
     namespaces.update_namespace(documented, behaviour="convenient")
     assert entities.update_queue(queue, expiry_mode=None).settings.expiry_mode is None
@@ -113,14 +130,16 @@ def test_the_behaviour_can_be_set_only_for_service_bus(account, vhost):
 
 
 def test_an_export_keeps_the_behaviour_and_the_maximum_size(documented, make_queue):
-    make_queue(), make_queue(expiry_mode="eager")
+    make_queue(), make_queue(expiry_mode="eager", peek_shows_default_expiry=True)
     namespaces.update_namespace(documented, max_size_in_megabytes=3)
     lines: list[str] = []
     export([documented], lines.append)
     copy = f"c-{uuid.uuid4().hex[:8]}"
     import_(lines, name=copy)
     assert (namespaces.get_namespace(copy).behaviour, namespaces.get_namespace(copy).max_size_in_megabytes) == (DOCUMENTED, 3)
-    assert [queue.settings.expiry_mode for queue in entities.list_queues(copy)] == [None, ExpiryMode.EAGER]
+    copied = [queue.settings for queue in entities.list_queues(copy)]
+    assert [settings.expiry_mode for settings in copied] == [None, ExpiryMode.EAGER]
+    assert [settings.peek_shows_default_expiry for settings in copied] == [None, True]
 
 
 def test_the_emulators_configuration_can_set_the_behaviour(broker_database):

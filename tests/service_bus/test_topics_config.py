@@ -90,6 +90,7 @@ def test_settings_round_trip():
         status=EntityStatus.RECEIVE_DISABLED,
         expires_whole_sessions=False,
         drops_locks_on_change=True,
+        peek_shows_default_expiry=False,
     )
     other = EntityAddress("space", "other")
     assert entities.create_topic(other, topic).settings == topic

@@ -29,10 +29,14 @@ SETTINGS_TYPE: Mapping[EntityKind, type[Settings]] = {
 SETTINGS_OF = {kind: tuple(f.name for f in fields(of)) for kind, of in SETTINGS_TYPE.items()}
 ALL_SETTINGS = tuple(dict.fromkeys(name for names in SETTINGS_OF.values() for name in names))
 EXPIRY_MODES = (ExpiryMode.EAGER, ExpiryMode.ON_ACTIVITY)  # at_head is for RabbitMQ queues only
-OURS = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")  # unknown to the service
+OURS = (  # unknown to the service
+    *("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "peek_shows_default_expiry"),
+    *("history_level", "hidden"),
+)
 BY_BEHAVIOUR: Mapping[str, Mapping[Behaviour, Any]] = {  # where None means: as the namespace behaves
     "expiry_mode": {Behaviour.CONVENIENT: ExpiryMode.EAGER, Behaviour.DOCUMENTED: ExpiryMode.ON_ACTIVITY},
     "drops_locks_on_change": {Behaviour.CONVENIENT: False, Behaviour.DOCUMENTED: True},
+    "peek_shows_default_expiry": {Behaviour.CONVENIENT: True, Behaviour.DOCUMENTED: False},
 }
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)

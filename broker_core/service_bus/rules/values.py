@@ -190,7 +190,8 @@ class QueueSettings:
     forward_to, forward_dead_lettered_messages_to: paths of the same namespace (SB-170, SB-178).
     expires_whole_sessions: one expired message expires its whole session (SB-037, SB-901).
     expiry_mode: when expired messages are removed (SB-902). drops_locks_on_change: a change of the entity ends its locks (SB-072,
-        SB-907). None: as the namespace behaves.
+        SB-907). peek_shows_default_expiry: a peek also shows the expiry of a message without a time-to-live of its own (SB-903).
+        None: as the namespace behaves.
     """
 
     lock_duration: timedelta = timedelta(minutes=1)
@@ -210,6 +211,7 @@ class QueueSettings:
     expiry_mode: ExpiryMode | None = None
     expires_whole_sessions: bool = True
     drops_locks_on_change: bool | None = None
+    peek_shows_default_expiry: bool | None = None
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False
 
@@ -251,5 +253,6 @@ class SubscriptionSettings:
     expiry_mode: ExpiryMode | None = None
     expires_whole_sessions: bool = True
     drops_locks_on_change: bool | None = None
+    peek_shows_default_expiry: bool | None = None
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False

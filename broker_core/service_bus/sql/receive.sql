@@ -449,7 +449,7 @@ found.time_to_live, found.scheduled_enqueue_at, found.message_id, found.session_
 found.application_properties, found.dead_letter_reason, found.dead_letter_description, found.dead_letter_source,
 found.enqueued_sequence_number, found.encoded,
 -- The documented peek shows an expiry only if the message has a time-to-live of its own (SB-903).
-CASE WHEN e.behaviour <> 'documented' THEN e.default_message_time_to_live END AS default_message_time_to_live
+CASE WHEN e.peek_shows_default_expiry THEN e.default_message_time_to_live END AS default_message_time_to_live
 
 -- name: peek
 -- Up to max_count messages in any state, from a number on, in number order, unchanged (SB-140, SB-141). A peek counts as activity

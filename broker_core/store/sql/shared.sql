@@ -8,8 +8,8 @@
 
 -- fragment: entity
 entity AS MATERIALIZED (
-    SELECT id, path, kind, topic_id, is_system, tier, behaviour, now, status, lock_duration, max_delivery_count,
-           default_message_time_to_live, dead_lettering_on_message_expiration, max_size_in_megabytes,
+    SELECT id, path, kind, topic_id, is_system, tier, now, status, lock_duration, max_delivery_count,
+           default_message_time_to_live, peek_shows_default_expiry, dead_lettering_on_message_expiration, max_size_in_megabytes,
            max_message_size_in_kilobytes, expiry_mode, history_level, rules_version, forward_to,
            forward_dead_lettered_messages_to, requires_session, expires_whole_sessions, duplicate_detection_history_time_window
       FROM vitrine_entity_now WHERE id = %(entity_id)s)

@@ -15,7 +15,8 @@ from broker_core.service_bus.rules.entity_settings import FORWARDS, SETTINGS_OF
 _GROUPS = (
     ("Locks and expiry", (
         "lock_duration", "max_delivery_count", "default_message_time_to_live", "expiry_mode",
-        "dead_lettering_on_message_expiration", "dead_lettering_on_filter_evaluation_exceptions", "drops_locks_on_change",
+        "peek_shows_default_expiry", "dead_lettering_on_message_expiration", "dead_lettering_on_filter_evaluation_exceptions",
+        "drops_locks_on_change",
     )),
     ("Sessions and duplicates", (
         "requires_session", "expires_whole_sessions", "requires_duplicate_detection", "duplicate_detection_history_time_window",
