@@ -19,15 +19,11 @@ from uuid import UUID
 
 from broker_core.common.durations import format_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import BodyKind, MessageState, SubQueue
 
 FORMAT = "vitrine-export"
-VERSION = 2
-READABLE = (1, 2)  # version 1 had Service Bus only
+VERSION = 3
+READABLE = (1, 2, VERSION)  # version 1 had Service Bus only; before 3, all bodies were in base64 and named "body"
 LONGEST_LINE = 256 * 2**20  # bytes; a message of 100 MB has 134 MB in base64
-
-# Columns of a message that only some families use; the families' transfer modules read and write them.
-FAMILY_COLUMNS = ("lock_token", "locked_by", "visible_at", "hold_kind", "held_since", "renewals", "priority")
 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
@@ -51,83 +47,6 @@ def in_base64(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-def message(row: Any) -> dict[str, Any]:
-    """The content of a message's line. A delivery count of 0 and the body kind DATA are omitted."""
-    return {
-        "list": SubQueue(row.subqueue).name.lower(),
-        "state": MessageState(row.state).name.lower(),
-        "sequence_number": row.sequence_number,
-        "delivery_count": row.delivery_count or None,
-        "size": row.size,
-        "body_kind": BodyKind(row.body_kind).name.lower() if row.body_kind else None,
-        "enqueued_at": instant(row.enqueued_at),
-        "expires_at": instant(row.expires_at),
-        "time_to_live": duration(row.time_to_live),
-        "scheduled_enqueue_at": instant(row.scheduled_enqueue_at),
-        "first_received_at": instant(row.first_received_at),
-        "last_received_at": instant(row.last_received_at),
-        "message_id": row.message_id,
-        "session_id": row.session_id,
-        "properties": row.properties,
-        "application_properties": row.application_properties,
-        "dead_letter_reason": row.dead_letter_reason,
-        "dead_letter_description": row.dead_letter_description,
-        "dead_letter_source": row.dead_letter_source,
-        "dead_lettered_at": instant(row.dead_lettered_at),
-        "enqueued_sequence_number": row.enqueued_sequence_number,
-        "resubmitted_from": row.resubmitted_from,
-        "transfer": row.transfer,
-        "encoded": in_base64(row.encoded),
-        "body": in_base64(row.body),
-    }
-
-
-def read_message(content: Fields, part: Any) -> dict[str, Any]:
-    """The inverse of `message`: columns by name, for a statement. Refuses what a constraint of the table would refuse.
-
-    part: the reader of the message's family (part.Reader).
-    """
-    columns = {
-        "subqueue": int(content.member("list", SubQueue)),
-        "state": int(content.member("state", MessageState)),
-        "sequence_number": content.whole("sequence_number", least=0),
-        "delivery_count": content.whole("delivery_count", optional=True, least=0, most=2**31 - 1) or 0,
-        "size": content.whole("size", least=0, most=2**31 - 1),
-        "body_kind": int(content.member("body_kind", BodyKind, default=BodyKind.DATA)),
-        "enqueued_at": content.instant("enqueued_at"),
-        "expires_at": content.instant("expires_at", optional=True),
-        "time_to_live": content.duration("time_to_live", optional=True),
-        "scheduled_enqueue_at": content.instant("scheduled_enqueue_at", optional=True),
-        "first_received_at": content.instant("first_received_at", optional=True),
-        "last_received_at": content.instant("last_received_at", optional=True),
-        "message_id": content.text("message_id", optional=True),
-        "session_id": content.text("session_id", optional=True),
-        "properties": content.json_text("properties", part.holds_properties),
-        "application_properties": content.json_text("application_properties", part.holds_application_properties),
-        "dead_letter_reason": content.text("dead_letter_reason", optional=True),
-        "dead_letter_description": content.text("dead_letter_description", optional=True),
-        "dead_letter_source": content.text("dead_letter_source", optional=True),
-        "dead_lettered_at": content.instant("dead_lettered_at", optional=True),
-        "enqueued_sequence_number": content.whole("enqueued_sequence_number", optional=True, least=0),
-        "resubmitted_from": content.json_text("resubmitted_from"),
-        "transfer": content.json_text("transfer"),
-        "encoded": content.bytes_("encoded", optional=True),
-        "body": content.bytes_("body"),
-        **dict.fromkeys(FAMILY_COLUMNS),
-        **part.message(content),
-    }
-    content.done()
-    part.check_encoded(columns, content)
-    if columns["state"] == MessageState.SCHEDULED and columns["scheduled_enqueue_at"] is None:
-        content.refuse("scheduled_enqueue_at", "is required for a scheduled message")
-    if columns["subqueue"] == SubQueue.DEAD_LETTER and columns["dead_lettered_at"] is None:
-        content.refuse("dead_lettered_at", "is required for a dead letter")
-    expires_at, enqueued_at = columns["expires_at"], columns["enqueued_at"]
-    if expires_at is not None and (expires_at < enqueued_at or (expires_at == enqueued_at and not part.may_expire_at_once)):
-        content.refuse("expires_at", "must come after enqueued_at")
-    return columns
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line: its number from 1, kind and content."""
@@ -145,21 +64,35 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:
     """Parse the lines of a file, without checking their content; skips empty ones. Raises InvalidArgument with the line."""
     for number, text in enumerate(source, start=1):
-        where = f"line {number}"
         if not isinstance(text, str | bytes):
-            raise InvalidArgument(where, f"must be a string or bytes, not {repr(text)[:80]}")
-        if not text.strip():
-            continue
-        if len(text) > LONGEST_LINE:
-            raise InvalidArgument(where, f"is longer than {LONGEST_LINE:,} bytes")
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as exc:
-            raise InvalidArgument(where, f"is not valid JSON: {exc}") from exc
-        if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), dict):
-            raise InvalidArgument(where, 'must be an object with one member, such as {"message": {...}}')
-        [(kind, content)] = value.items()
-        yield Line(number, kind, Fields(f"{where}: {kind}", content))
+            raise InvalidArgument(f"line {number}", f"must be a string or bytes, not {repr(text)[:80]}")
+        if text.strip():
+            yield read_line(number, text)
+
+
+def read_line(number: int, text: str | bytes) -> Line:
+    """Parse a line that is not empty, as read_lines does."""
+    where = f"line {number}"
+    if len(text) > LONGEST_LINE:
+        raise InvalidArgument(where, f"is longer than {LONGEST_LINE:,} bytes")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidArgument(where, f"is not valid JSON: {exc}") from exc
+    if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), dict):
+        raise InvalidArgument(where, 'must be an object with one member, such as {"message": {...}}')
+    [(kind, content)] = value.items()
+    return Line(number, kind, Fields(f"{where}: {kind}", content))
+
+
+def read_header(line: Line | None) -> int:
+    """The version of the file. Raises InvalidArgument if it is none that can be read."""
+    if line is None or line.kind != FORMAT:
+        raise InvalidArgument("line 1", f"is not the header of a Vitrine export, {{'{FORMAT}': ...}}")
+    version = line.content.whole("version")
+    if version not in READABLE:
+        line.content.refuse("version", f"{version} must be one of {', '.join(map(str, READABLE))}")
+    return version
 
 
 class Fields:
@@ -174,6 +107,11 @@ class Fields:
     def copy(self) -> Fields:
         """The fields that were not read yet, to be read independently."""
         return Fields(self.where, self._left)
+
+    def rename(self, name: str, to: str) -> None:
+        """Read a field by another name."""
+        if name in self._left:
+            self._left[to] = self._left.pop(name)
 
     def done(self) -> None:
         if self._left:
@@ -264,14 +202,30 @@ class Fields:
         )
         return default if chosen is None else names[chosen]
 
-    def json_text(self, name: str, check: Callable[[Any], bool] = lambda value: True) -> str | None:
-        """An object as JSON text."""
+    def body(self) -> bytes:
+        """The body of a message, as text or in base64."""
+        text = self._take("body", lambda value: isinstance(value, str), "must be text", True)
+        raw = self.bytes_("body_base64", optional=True)
+        if text is None and raw is None:
+            self.refuse("body", "is missing: give text as body, or bytes as body_base64")
+        if text is not None and raw is not None:
+            self.refuse("body", "must be missing beside body_base64")
+        try:
+            return raw or b"" if text is None else text.encode()
+        except UnicodeEncodeError:
+            self.refuse("body", "has an unpaired surrogate")
+
+    def stored(self, name: str, check: Callable[[Any], bool] = lambda value: True) -> dict[str, Any] | None:
+        """An object that the database can store."""
 
         def holds(value):
             return isinstance(value, dict) and check(value) and _storable(value)
 
-        json_value = self._take(name, holds, "must be an object as written by an export", True)
-        return None if json_value is None else json.dumps(json_value)
+        return self._take(name, holds, "must be an object as written by an export", True)
+
+    def json_text(self, name: str) -> str | None:
+        """Such an object as JSON text."""
+        return json_text(self.stored(name))
 
     def _take(self, name: str, check: Callable[[Any], bool], problem: str, optional: bool) -> Any:
         value = self._left.pop(name, None)
@@ -282,6 +236,10 @@ class Fields:
         if not check(value):
             self.refuse(name, f"{_formatted(value)} {problem}")
         return value
+
+
+def json_text(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value)
 
 
 def parse_duration(text: Any, name: str) -> timedelta | None:

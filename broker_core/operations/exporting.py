@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from broker_core.common.errors import NotAllowed
 from broker_core.common.types import Actor, Right
-from broker_core.reads.messages import MessageDetail, contents
+from broker_core.reads.messages import stored
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -19,17 +20,17 @@ CHUNK = 4 * 2**20  # of bodies that are read, and stored in a part of the file, 
 MOST_BYTES = 2**30  # of a file, which is in the database for a day
 
 
-def export_lines(batch: Batch, line: Callable[[MessageDetail, bytes], str]) -> Steps[Outcome]:
+def export_lines(batch: Batch, line: Callable[[Any], str]) -> Steps[Outcome]:
     """Store the lines of the batch's messages, in parts; the messages stay as they are. Raises NotAllowed if the file would have
     more than MOST_BYTES."""
     left, missing = list(batch.numbers), set(batch.numbers)
     while left:
         chosen = batch.operation.selection.address
-        messages = yield from contents.steps(chosen, left, max_bytes=CHUNK, actor=batch.actor)
+        messages = yield from stored.steps(chosen, left, max_bytes=CHUNK, actor=batch.actor)
         if not messages:
             break
-        numbers = [detail.row.sequence_number for detail, _ in messages]
-        content = "".join(line(detail, body) for detail, body in messages)
+        numbers = [row.sequence_number for row in messages]
+        content = "".join(map(line, messages))
         [file] = yield call("export_store", operation_id=batch.operation.id, last_number=numbers[-1], content=content)
         if file.bytes > MOST_BYTES:
             position = batch.operation.position

@@ -70,6 +70,7 @@ from .messages import (
     message_properties,
     messages_by_number,
     property_names,
+    stored,
 )
 from .names import (
     MOST_NAMES,

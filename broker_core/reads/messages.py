@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from broker_core.common.arguments import require_count, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument
@@ -382,13 +382,28 @@ def contents(
 ) -> Steps[list[tuple[MessageDetail, bytes]]]:
     """Those of these messages that are in the list, with their bodies, lowest number first: as many as have max_bytes together,
     but at least one. Raises EntityNotFound; NotAuthorized without Right.SEE_BODIES."""
+    rows = yield from _contents(address, numbers, max_bytes, actor)
+    return [(_detail(row), bytes(row.body)) for row in rows]
+
+
+@use_case
+def stored(address: EntityAddress, numbers: Iterable[int], *, max_bytes: int, actor: Actor | None = None) -> Steps[list[Any]]:
+    """As contents, but the rows that an export writes: a lock that has ended counts as a failed delivery (SB-090), and tokens,
+    with which their reader could settle messages, are replaced."""
+    rows = yield from _contents(address, numbers, max_bytes, actor)
+    return [row._replace(delivery_count=row.delivery_count + _has_ended_lock(row), lock_token=uuid4()) for row in rows]
+
+
+def _contents(address: EntityAddress, numbers: Iterable[int], max_bytes: int, actor: Actor | None) -> Steps[list[Any]]:
     require(actor, Right.BROWSE | Right.SEE_BODIES, address)
     require_count("max_bytes", max_bytes)
     entity_id = yield from entity_id_of(address)
-    rows = yield call(
-        "read_contents", entity_id=entity_id, subqueue=int(address.subqueue), numbers=whole_numbers(numbers), max_bytes=max_bytes
-    )
-    return [(_detail(row), bytes(row.body)) for row in rows]
+    chosen = {"subqueue": int(address.subqueue), "numbers": whole_numbers(numbers)}
+    return (yield call("read_contents", entity_id=entity_id, max_bytes=max_bytes, **chosen))
+
+
+def _has_ended_lock(row: Any) -> bool:
+    return row.subqueue == SubQueue.MAIN and row.locked_until is not None and row.locked_until <= row.now
 
 
 @dataclass(slots=True)

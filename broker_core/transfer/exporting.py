@@ -9,15 +9,18 @@ The family's transfer module adds what only that family has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.family import definition_of
-from broker_core.common.types import Actor, EntityKind, Right
-from broker_core.export_format.lines import FORMAT, VERSION, in_base64, instant, line, message
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
+from broker_core.export_format.lines import FORMAT, VERSION, in_base64, instant, line
+from broker_core.export_format.messages import message_line
+from broker_core.reads.shared import entity_id_of
 from broker_core.store import connections
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
@@ -54,7 +57,7 @@ def export(
         connections.require_same_database(name)
     namespaces = yield call("export_namespaces", names=None if names is None else list(names))
     _require_existing(names, namespaces)
-    write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))
+    write(_header(with_keys))
     totals = {"entities": 0, "messages": 0}
     for namespace in namespaces:
         exported = yield from _namespace(namespace, write, with_keys, with_messages)
@@ -62,6 +65,44 @@ def export(
         totals["messages"] += sum(exported.values())
     write(line("end", totals))
     return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The lines before and after messages of one entity, with which they are an export. entities: in it."""
+
+    before: tuple[str, ...]
+    path: str
+    entities: int
+    bindings: tuple[str, ...]
+
+    def after(self, messages: int) -> Iterator[str]:
+        yield _entity_end(self.path, messages)
+        yield from self.bindings
+        yield line("end", {"entities": self.entities, "messages": messages})
+
+
+@use_case
+def frame(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Frame]:
+    """The frame of some of an entity's messages: its settings, without policies; before a subscription, its topic.
+
+    Requires BROWSE. Raises EntityNotFound; NotAllowed in Vitrine's own namespace."""
+    (actor or Actor.local()).require(Right.BROWSE, address)
+    namespaces = yield call("export_namespaces", names=[address.namespace])
+    _require_existing([address.namespace], namespaces)
+    [namespace] = namespaces
+    part = definition_of(namespace.family).transfer
+    before = [_header(with_keys=False), _namespace_line(namespace), *(yield from part.lines_before(namespace.id))]
+    of_topic = [address.topic] if address.topic else []
+    ids = []
+    for one in (*of_topic, address):
+        ids.append((yield from entity_id_of(one)))
+        [row] = yield call("export_entity", entity_id=ids[-1])
+        before.append(_entity_line(row, part))
+        yield from _rules(row, before.append)
+        if one is not address:
+            before.append(_entity_end(row.path))
+    return Frame(tuple(before), row.path, len(ids), tuple((yield from part.lines_after(namespace.id, ids))))
 
 
 def configuration_lines(name: str) -> Steps[list[str]]:
@@ -90,10 +131,7 @@ def _namespace(
 ) -> Steps:
     """Write all lines of a namespace. Returns the number of exported messages by entity id. run: how each entity is read."""
     part = definition_of(namespace.family).transfer
-    fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier", "behaviour")}
-    fields["max_size_in_megabytes"] = namespace.max_size_in_megabytes
-    clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
-    write(line("namespace", {**fields, "created_at": instant(namespace.created_at), "clock": clock}))
+    write(_namespace_line(namespace))
     yield from _policies(namespace.id, None, write, with_keys)
     for text in (yield from part.lines_before(namespace.id)):
         write(text)
@@ -105,6 +143,17 @@ def _namespace(
     for text in (yield from part.lines_after(namespace.id, list(exported))):
         write(text)
     return exported
+
+
+def _header(with_keys: bool) -> str:
+    return line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys})
+
+
+def _namespace_line(namespace: Any) -> str:
+    fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier", "behaviour")}
+    fields["max_size_in_megabytes"] = namespace.max_size_in_megabytes
+    clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
+    return line("namespace", {**fields, "created_at": instant(namespace.created_at), "clock": clock})
 
 
 def _require_existing(names: Sequence[str] | None, namespaces: list) -> None:
@@ -125,26 +174,32 @@ def _entity(
     if not rows:
         return None
     [row] = rows
-    write(line("entity", {**_described(row), **part.described(row)}))
+    write(_entity_line(row, part))
     yield from _policies(namespace_id, entity_id, write, with_keys)
-    if row.kind == EntityKind.SUBSCRIPTION:
-        for rule in (yield call("list_rules", subscription_id=entity_id)):
-            fields = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
-            write(line("rule", fields))
+    yield from _rules(row, write)
     if not with_messages:
-        write(line("entity_end", {"path": row.path, "messages": 0, "sessions": 0, "seen": 0}))
+        write(_entity_end(row.path))
         return 0
     sessions = yield from _paged(write, _sessions(entity_id), _session_line)
     seen = yield from _paged(write, _seen(entity_id), _seen_line)
-    messages = yield from _paged(
-        write, _messages(entity_id, row.now), lambda m: line("message", {**message(m), **part.message_fields(m)})
-    )
-    write(line("entity_end", {"path": row.path, "messages": messages, "sessions": sessions, "seen": seen}))
+    messages = yield from _paged(write, _messages(entity_id, row.now), lambda found: message_line(found, part))
+    write(_entity_end(row.path, messages, sessions, seen))
     return messages
 
 
-def _described(row: Any) -> dict[str, Any]:
-    return {
+def _entity_end(path: str, messages: int = 0, sessions: int = 0, seen: int = 0) -> str:
+    return line("entity_end", {"path": path, "messages": messages, "sessions": sessions, "seen": seen})
+
+
+def _rules(row: Any, write: Callable[[str], Any]) -> Steps[None]:
+    if row.kind == EntityKind.SUBSCRIPTION:
+        for rule in (yield call("list_rules", subscription_id=row.id)):
+            fields = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
+            write(line("rule", fields))
+
+
+def _entity_line(row: Any, part: ModuleType) -> str:
+    described = {
         "path": row.path,
         "kind": row.kind,
         "created_at": instant(row.created_at),
@@ -155,6 +210,7 @@ def _described(row: Any) -> dict[str, Any]:
         "celery_bindings": row.celery_bindings or None,
         "protected": row.protected or None,
     }
+    return line("entity", {**described, **part.described(row)})
 
 
 def _policies(namespace_id: int, entity_id: int | None, write: Callable[[str], Any], with_keys: bool) -> Steps[None]:

@@ -15,7 +15,8 @@ from typing import Any
 from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument, StorageFull
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, Family, Right, Tier
-from broker_core.export_format.lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
+from broker_core.export_format.lines import VERSION, Fields, Line, read_header, read_lines
+from broker_core.export_format.messages import read_message
 from broker_core.export_format.part import ImportedEntity, Reader
 from broker_core.namespaces.namespaces import MOST_MEGABYTES
 from broker_core.runtime.room import require_reserve
@@ -72,8 +73,8 @@ class _Batch:
 class _Entity:
     """The entity to which the current lines belong.
 
-    reader: of its namespace. counts: lines read so far, by kind. last: the key of the last message; last_ids: the last session id
-    and the last seen message id.
+    reader: of its namespace. counts: lines read so far, by kind. last: the number of the last message of
+    each list and state; last_ids: the last session id and the last seen message id.
     """
 
     id: int
@@ -82,7 +83,7 @@ class _Entity:
     imported: ImportedEntity
     next_number: int
     counts: dict[str, int] = field(default_factory=lambda: {"message": 0, "session": 0, "seen": 0})
-    last: tuple[int, int, int] = (-1, 0, 0)
+    last: dict[tuple[int, int], int] = field(default_factory=dict)
     last_ids: dict[str, str] = field(default_factory=dict)
 
 
@@ -94,6 +95,7 @@ class Import:
     rename: str | None
     actor: Actor
     names: list[str] = field(default_factory=list)
+    version: int = VERSION
     namespace_id: int = 0
     reader: Reader | None = None
     entity: _Entity | None = None
@@ -108,7 +110,7 @@ class Import:
     )
 
     def steps(self) -> Steps:
-        require_header(next(self.lines, None))
+        self.version = read_header(next(self.lines, None))
         for line in self.lines:
             try:
                 if line.kind in ("namespace", "end"):
@@ -292,14 +294,14 @@ class Import:
         yield from self._add(entity, "seen", row, 0)
 
     def _message(self, entity: _Entity, content: Fields) -> Steps:
-        row = read_message(content, entity.reader)
-        key = (row["subqueue"], row["state"], row["sequence_number"])
-        if key <= entity.last:
+        row = read_message(content, entity.reader, version=self.version)
+        of_list = row["subqueue"], row["state"]
+        if row["sequence_number"] <= entity.last.get(of_list, -1):
             content.refuse("sequence_number", "must increase from one message of a list to the next")
         if row["sequence_number"] >= entity.next_number:
             content.refuse("sequence_number", f"must be below the entity's next_number, {entity.next_number}")
         entity.reader.check_message(row, entity.imported, content)
-        entity.last = key
+        entity.last[of_list] = row["sequence_number"]
         yield from self._add(entity, "message", row, len(row["body"]))
 
     def _add(self, entity: _Entity, kind: str, row: dict[str, Any], size: int) -> Steps:
@@ -336,14 +338,6 @@ class Import:
         if (more := next(self.lines, None)) is not None:
             raise InvalidArgument(f"line {more.number}", "follows the end of the export")
         return {"namespaces": self.names, "entities": self.entities, "messages": self.messages}
-
-
-def require_header(line: Line | None) -> None:
-    if line is None or line.kind != FORMAT:
-        raise InvalidArgument("line 1", f"is not the header of a Vitrine export, {{'{FORMAT}': ...}}")
-    version = line.content.whole("version")
-    if version not in READABLE:
-        line.content.refuse("version", f"{version} must be one of {', '.join(map(str, READABLE))}")
 
 
 def _require_rising(entity: _Entity, name: str, row: dict[str, Any], content: Fields) -> None:

@@ -19,7 +19,7 @@ from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, Family, Right, Tier
-from broker_core.export_format.lines import Fields, Line, read_lines
+from broker_core.export_format.lines import Fields, Line, read_header, read_lines
 from broker_core.export_format.part import Item, Updater
 from broker_core.namespaces.namespaces import MOST_MEGABYTES, Namespace, hold_namespace, update_namespace
 from broker_core.namespaces.protection import set_protected
@@ -30,7 +30,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .exporting import configuration_lines
-from .importing import Import, is_celery_binding, require_header
+from .importing import Import, is_celery_binding
 
 NAMESPACE, CELERY_BINDING, PROTECTION = "namespace", "Celery binding", "protection"
 MOST_NAMED = 5  # refused settings in one error
@@ -190,7 +190,7 @@ def _sections(source: Iterable[str | bytes], name: str | None) -> tuple[Line, li
     """The header and the namespaces of a complete file."""
     lines = list(read_lines(source))
     header = lines[0] if lines else None
-    require_header(header and Line(header.number, header.kind, header.content.copy()))
+    read_header(header and Line(header.number, header.kind, header.content.copy()))
     assert header is not None
     if lines[-1].kind != "end":
         raise InvalidArgument("file", "is incomplete: the line with the totals is missing. Nothing was stored")

@@ -18,6 +18,7 @@ from django.urls import URLPattern, URLResolver, reverse
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, BodyKind, EntityAddress, EntityStatus, EventKind, Family
+from broker_core.export_format.messages import Sent
 from broker_core.namespaces import Namespace
 from broker_core.operations import Batch, Place, Places, Skip
 from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDetail, MessageRow
@@ -239,8 +240,8 @@ class FamilyOperations(ABC):
         """Whether messages of this list can be resubmitted."""
 
     @abstractmethod
-    def read_record(self, record: Any) -> Any:
-        """A message of an import (operations.message_files.Record), checked as far as possible without sending it."""
+    def read_sent(self, sent: Sent) -> Any:
+        """A message of an import, checked as far as possible without sending it."""
 
     @abstractmethod
     def send_records(self, batch: Batch, messages: Sequence[Any]) -> Steps[list[Places | Skip]]:

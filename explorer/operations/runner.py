@@ -10,13 +10,15 @@ from typing import Any
 
 from broker_core import operations as core
 from broker_core.common.errors import BrokerError, EntityDisabled, EntityNotFound, NotAllowed, NotAuthorized, ServerBusy
+from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Right
+from broker_core.export_format.messages import message_line
 from broker_core.operations import UNDO_TIME, Batch, ClaimLost, Kind, Operation, Outcome, Skip, State
 from broker_core.store import connections
 from broker_core.store.driver import Steps
 from explorer.frames.family import pages_of
 
-from .message_files import json_line, send
+from .message_files import send
 from .patching import patched
 from .selecting import next_part
 
@@ -173,7 +175,8 @@ def _work(operation: Operation, numbers: list[int]) -> Work:
         case Kind.IMPORT:
             return lambda: core.send_lines(batch, partial(send, batch, family))
         case Kind.EXPORT:
-            return lambda: core.export_lines(batch, json_line)
+            part = definition_of(operation.family).transfer
+            return lambda: core.export_lines(batch, lambda row: message_line(row, part))
 
 
 def _moving(batch: Batch, move: Move) -> Steps[Outcome]:

@@ -3,7 +3,6 @@ as an operation."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +24,7 @@ from explorer.frames.presenters import plural
 
 from . import presenters
 from .finding import find_operation
-from .message_files import MOST_MESSAGES, csv_lines, json_lines, messages_of, parsed
+from .message_files import MOST_MESSAGES, csv_lines, framed, lines_of, parsed
 from .runner import BATCH
 from .selecting import count, selection
 from .starting import DIRECT, rights_for, start_import
@@ -71,9 +70,7 @@ def messages_export(request: HttpRequest, namespace: str, path: str) -> HttpResp
         return None
     target = f"{counted.text} that match {chosen.filter}" if chosen.filter else f"all {counted.text}"
     audit.done(actor, "export messages", counted.selection.address, target=target)
-    found = messages_of(counted.selection, actor)
-    as_csv = values["format"] == "csv"
-    return _download(request, csv_lines(found) if as_csv else json_lines(found), entity.address, as_csv=as_csv)
+    return _download(request, lines_of(counted.selection, entity.family, actor), entity.address, values["format"])
 
 
 @shell.page
@@ -88,16 +85,15 @@ def operation_file(request: HttpRequest, operation_id: int) -> HttpResponse:
         raise Http404(f"Operation {operation_id} has no file: it is {found.state}, or the file is older than a day.")
     audit.done(request.actor, "download export", found.selection.address, target=f"operation {operation_id}")
     parts = core.exported_lines(found, actor=request.actor)
-    as_csv = shell.cleaned(ExportQuery(request.GET))["format"] == "csv"
-    lines = csv_lines(json.loads(line) for part in parts for line in part.split("\n") if line) if as_csv else parts
-    return _download(request, lines, found.address, as_csv=as_csv)
+    return _download(request, parts, found.address, shell.cleaned(ExportQuery(request.GET))["format"])
 
 
-def _download(request: HttpRequest, lines: Iterator[str], address: EntityAddress, *, as_csv: bool) -> HttpResponse:
+def _download(request: HttpRequest, messages: Iterator[str], address: EntityAddress, file_format: str) -> HttpResponse:
+    """messages: their lines."""
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in address.path)
-    if as_csv:
-        return download(request, lines, "text/csv; charset=utf-8", f"{name}.csv")
-    return download(request, lines, "application/jsonl", f"{name}.jsonl")
+    if file_format == "csv":
+        return download(request, csv_lines(messages), "text/csv; charset=utf-8", f"{name}.csv")
+    return download(request, framed(messages, address, request.actor), "application/jsonl", f"{name}.jsonl")
 
 
 @shell.page

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from broker_core import queue_storage
 from broker_core.common.errors import InvalidArgument
+from broker_core.export_format.messages import Sent
 from broker_core.operations import NOT_IN_LIST, Batch, Outcome, Place, Skip
 from broker_core.queue_storage.rules.limits import TEXT_BYTES
 from broker_core.queue_storage.rules.messages import encode_text
@@ -47,13 +47,13 @@ class StorageOperations(FamilyOperations):
         remaining = set(batch.numbers) - set(released)
         return Outcome(len(released), dict.fromkeys(remaining, Skip(f"already visible, or {NOT_IN_LIST}")))
 
-    def read_record(self, record: Any) -> tuple[str, timedelta | None]:
+    def read_sent(self, sent: Sent) -> tuple[str, timedelta | None]:
         try:
-            text = record.body.decode()
+            text = sent.body.decode()
         except UnicodeDecodeError:
             raise InvalidArgument("body_base64", "is not text: messages of storage queues are text") from None
         encode_text(text)
-        return text, record.time_to_live
+        return text, sent.time_to_live
 
     def send_records(self, batch: Batch, messages: Sequence[tuple[str, timedelta | None]]) -> Steps:
         """All with one time-to-live are put at once."""

@@ -9,6 +9,7 @@ from typing import Any
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, LedgerState
+from broker_core.export_format.messages import Sent
 from broker_core.operations import NOT_IN_LIST, Batch, Outcome, Place, Places, Skip
 from broker_core.rabbitmq import Back, DeadLetterOrigin, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.connections import channels
@@ -87,13 +88,13 @@ class RabbitOperations(FamilyOperations):
         remaining = set(batch.numbers) - set(released)
         return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not held, or {NOT_IN_LIST}")))
 
-    def read_record(self, record: Any) -> Publication:
+    def read_sent(self, sent: Sent) -> Publication:
         try:
-            record_properties = properties.read(record.properties, record.message_id, record.stored_properties)
+            sent_properties = properties.read(sent.properties or {}, sent.message_id, sent.application_properties or {})
         except (ValueError, ArithmeticError, TypeError, LookupError, AttributeError, RecursionError):
             raise InvalidArgument("application_properties", 'must be headers as exported, such as {"n": ["int", "5"]}') from None
-        properties.check(record_properties)
-        return Publication(record.body, properties=record_properties)
+        properties.check(sent_properties)
+        return Publication(sent.body, properties=sent_properties)
 
     def send_records(self, batch: Batch, publications: Sequence[Publication]) -> Steps:
         """To the queue itself, through the default exchange."""

@@ -8,6 +8,7 @@ from typing import Any
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import MessageState, SubQueue
+from broker_core.export_format.messages import Sent
 from broker_core.operations import NOT_IN_LIST, Batch, Outcome, Place, Skip
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus.rules.amqp.properties import TYPES, decode_property
@@ -61,19 +62,19 @@ class ServiceBusOperations(FamilyOperations):
         remaining = set(batch.numbers) - set(released)
         return Outcome(len(released), dict.fromkeys(remaining, Skip(f"not locked, or {NOT_IN_LIST}")))
 
-    def read_record(self, record: Any) -> Message:
-        amqp = None if record.encoded is None else AmqpSections.parse(record.encoded)
-        properties = {name: record.properties[name] for name in JSON_PROPERTIES if name in record.properties}
+    def read_sent(self, sent: Sent) -> Message:
+        amqp = None if sent.encoded is None else AmqpSections.parse(sent.encoded)
+        properties = {name: value for name, value in (sent.properties or {}).items() if name in JSON_PROPERTIES}
         if amqp is not None and "correlation_id" in properties:
             properties["correlation_id"] = amqp.typed_id("correlation-id", properties["correlation_id"])
         message = Message(
-            record.body,
-            body_kind=record.body_kind,
-            message_id=record.message_id if amqp is None else amqp.typed_id("message-id", record.message_id),
-            session_id=record.session_id,
-            time_to_live=record.time_to_live,
-            scheduled_enqueue_at=record.scheduled_enqueue_at,
-            properties={name: _value(name, pair) for name, pair in record.stored_properties.items()},
+            sent.body,
+            body_kind=sent.body_kind,
+            message_id=sent.message_id if amqp is None else amqp.typed_id("message-id", sent.message_id),
+            session_id=sent.session_id,
+            time_to_live=sent.time_to_live,
+            scheduled_enqueue_at=sent.scheduled_enqueue_at,
+            properties={name: _value(name, pair) for name, pair in (sent.application_properties or {}).items()},
             amqp=amqp,
             **properties,
         )

@@ -21,6 +21,8 @@ from broker_core.rabbitmq import Properties, Publication
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
+from broker_core.transfer import exporting as transfer_out
+from broker_core.transfer import importing
 from explorer.frames.family import pages_of
 from explorer.models import AuditRecord
 from explorer.operations import runner
@@ -41,6 +43,15 @@ def imported(client, address, text, **more):
     file = SimpleUploadedFile("some.jsonl", text.encode())
     preview = body_of(client.post(url, {"do": "preview", "file": file}))
     return preview, client.post(url, {"do": "import", "text": text}, **more)
+
+
+def messages_in(text):
+    """The messages of a file, without the lines around them."""
+    return [line["message"] for line in map(json.loads, text.split("\n")[:-1]) if "message" in line]
+
+
+def file_of(count):
+    return "".join(f'{{"message": {{"body": "{n}"}}}}\n' for n in range(count))
 
 
 @pytest.fixture
@@ -85,41 +96,50 @@ def test_messages_of_service_bus_are_the_same_after_export_and_import(queues, as
 def test_only_messages_that_match_the_filter_are_exported(queues, as_):
     a, _ = queues
     service_bus.send(a, [Message(b"1", message_id="x"), Message(b"2", message_id="y")])
-    [line] = exported(as_("operator"), a, tab="active", filter="id:y").splitlines()
-    assert json.loads(line)["body"] == "2"
+    [found] = messages_in(exported(as_("operator"), a, tab="active", filter="id:y"))
+    assert found["body"] == "2"
 
 
 def test_export_and_import_need_their_rights(queues, as_):
     a, _ = queues
     assert as_("viewer").get(f"/operate/{a}?kind=export&tab=active").status_code == 403
-    assert as_("viewer").post(f"/import-messages/{a}", {"do": "import", "text": '{"body": "x"}'}).status_code == 403
+    assert as_("viewer").post(f"/import-messages/{a}", {"do": "import", "text": file_of(1)}).status_code == 403
     assert reads.entity(a).counts.active == 0
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "is not JSON"),
-        ("[" * 5000, "is not JSON"),
-        ("[]", "must be a JSON object"),
-        ("{}", "body"),
-        ('{"body": 5}', "must be text"),
-        ('{"body": "x", "body_base64": "eA=="}', "not both"),
-        ('{"body_base64": "?"}', "is not base64"),
-        ('{"body": "\\ud800"}', "unpaired surrogate"),
-        ('{"body": "x", "time_to_live": "soon"}', "number of seconds"),
-        ('{"body": "x", "application_properties": {"n": 5}}', "must be [type, text]"),
-        ('{"body": "x", "application_properties": {"n": ["int", "x"]}}', "must be [type, text]"),
-        ('{"body": "x", "application_properties": {"n": ["colour", "x"]}}', "must be [type, text]"),
-        ('{"body": "x", "encoded": "eA=="}', "is no valid AMQP"),
-        ('{"body": "x", "body_kind": "soup"}', "must be one of"),
-        ('{"body": "x", "properties": {"subject": 5}}', "subject"),
-        ('{"body": "x", "scheduled_enqueue_at": "2030-01-01T00:00"}', "needs a time zone"),
+        ("{", "is not valid JSON"),
+        ("[" * 5000, "is not valid JSON"),
+        ("[]", "must be an object with one member"),
+        ("{}", "must be an object with one member"),
+        ('{"body": "x"}', "must be an object with one member"),
+        ('{"massage": {"body": "x"}}', "'massage' must be a message"),
+        ('{"entity": {"path": "x"}}', "'entity' must be a message"),
+        *(
+            (f'{{"message": {message}}}', problem)
+            for message, problem in (
+                ("{}", "message.body: is missing"),
+                ('{"body": 5}', "must be text"),
+                ('{"body": "x", "body_base64": "eA=="}', "must be missing beside body_base64"),
+                ('{"body_base64": "?"}', "is not valid base64"),
+                ('{"body": "\\ud800"}', "unpaired surrogate"),
+                ('{"body": "x", "time_to_live": "soon"}', "must be a duration such as"),
+                ('{"body": "x", "application_properties": {"n": 5}}', "must be [type, text]"),
+                ('{"body": "x", "application_properties": {"n": ["int", "x"]}}', "must be [type, text]"),
+                ('{"body": "x", "application_properties": {"n": ["colour", "x"]}}', "must be [type, text]"),
+                ('{"body": "x", "encoded": "eA=="}', "is no valid AMQP"),
+                ('{"body": "x", "body_kind": "soup"}', "must be one of"),
+                ('{"body": "x", "properties": {"subject": 5}}', "subject"),
+                ('{"body": "x", "scheduled_enqueue_at": "2030-01-01T00:00"}', "must be a timestamp such as"),
+            )
+        ),
     ],
 )
 def test_a_bad_line_is_named_and_nothing_is_imported(queues, as_, line, problem):
     a, _ = queues
-    preview, done = imported(as_("operator"), a, f'{{"body": "good"}}\n\n{line}\n')
+    preview, done = imported(as_("operator"), a, f'{{"message": {{"body": "good"}}}}\n\n{line}\n')
     text = preview.replace("&#x27;", "'").replace("&quot;", '"')
     assert "<strong>Line 3</strong>" in text and problem in text and "Import 1" not in text
     assert done.status_code in (200, 400) and reads.entity(a).counts.active == 0
@@ -184,10 +204,6 @@ def target(db, request):
     return address
 
 
-def file_of(count):
-    return "".join(f'{{"body": "{n}"}}\n' for n in range(count))
-
-
 @pytest.mark.parametrize("target", FAMILIES, indirect=True)
 def test_a_large_import_runs_in_batches_stops_resumes_and_is_undone(target, as_, monkeypatch):
     monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
@@ -229,7 +245,7 @@ def test_many_messages_are_exported_by_an_operation_in_batches(target, as_, monk
     tab = {"tab": next(iter(pages_of(reads.entity(target).family).operations.lists))}
     asked = body_of(client.get(f"/operate/{target}", {"kind": "export", **tab}))
     assert "Export 5 messages" in asked and "They stay as they are." in asked and "cannot be undone" not in asked
-    assert len(exported(viewer, target, **tab).splitlines()) == 5
+    assert len(messages_in(exported(viewer, target, **tab))) == 5
     answer = client.post(f"/operate/{target}", {"kind": "export", "all": 1, "confirmed": 1, **tab})
     [operation] = core.newest(limit=1)
     assert answer["Location"] == f"/operations/{operation.id}/" and operation.counted == 5
@@ -247,7 +263,7 @@ def test_many_messages_are_exported_by_an_operation_in_batches(target, as_, monk
     page = body_of(client.get(answer["Location"]))
     assert "Download 5 messages" in page and "Undo" not in page
     lines = b"".join(client.get(url).streaming_content).decode()
-    assert [json.loads(line)["body"] for line in lines.splitlines()] == list("01234")
+    assert [one["body"] for one in messages_in(lines)] == list("01234")
     table = b"".join(client.get(f"{url}?format=csv").streaming_content).decode()
     assert [row["body"] for row in csv.DictReader(table.splitlines())] == list("01234")
     assert viewer.get(url).status_code == 403
@@ -271,7 +287,7 @@ def test_a_stopped_export_has_a_file_of_the_exported_messages(queues, as_, monke
     url = f"/operations/{operation.id}/"
     client.post(f"{url}change/", {"action": "stop"})
     assert "The file has what was exported before the operation ended" in body_of(client.get(url))
-    assert len(b"".join(client.get(f"{url}file/").streaming_content).splitlines()) == 2
+    assert len(messages_in(b"".join(client.get(f"{url}file/").streaming_content).decode())) == 2
     with pytest.raises(NotAllowed, match="nothing to undo"):
         core.change(core.find(operation.id), "undo", actor=Actor("user", "otto", Right.ALL))
 
@@ -306,9 +322,9 @@ def test_an_export_stops_before_its_file_is_too_large_and_says_how_to_continue(l
     ended, client = core.find(large_export.id), as_("operator")
     assert (ended.state, ended.done) == ("failed", 4)
     assert "number>4 in the filter" in body_of(client.get(f"/operations/{ended.id}/"))
-    assert len(b"".join(client.get(f"/operations/{ended.id}/file/").streaming_content).splitlines()) == 4
+    assert len(messages_in(b"".join(client.get(f"/operations/{ended.id}/file/").streaming_content).decode())) == 4
     again = exported(client, ended.address, tab="active", filter="number>4")
-    assert [json.loads(line)["number"] for line in again.splitlines()] == [5, 6]
+    assert [one["sequence_number"] for one in messages_in(again)] == [5, 6]
 
 
 def test_reading_the_file_of_an_export_needs_the_right_to_see_bodies(large_export):
@@ -324,7 +340,7 @@ def test_an_import_lists_refused_messages_and_messages_received_before_its_undo(
     a, _ = queues
     entities.create_queue(EntityAddress(a.namespace, "once"), requires_duplicate_detection=True)
     once, client = EntityAddress(a.namespace, "once"), as_("operator")
-    lines = [f'{{"body": "x", "message_id": "{name}"}}' for name in ("a", "b", "a")]
+    lines = [f'{{"message": {{"body": "x", "message_id": "{name}"}}}}' for name in ("a", "b", "a")]
     answer = client.post(f"/import-messages/{once}", {"do": "import", "text": "\n".join(lines)}, follow=True)
     assert "its id was sent before (duplicate detection)" in body_of(answer) and reads.counts(once).active == 2
     [operation] = core.newest(limit=1)
@@ -356,7 +372,7 @@ def test_deleting_the_queue_ends_a_running_import_with_a_reason(queues, as_, mon
 
 def test_a_file_too_large_for_the_preview_is_checked_and_must_be_selected_again(queues, as_):
     a, _ = queues
-    content = "".join(f'{{"body": "{"x" * 4_000}{n}"}}\n' for n in range(500))
+    content = "".join(f'{{"message": {{"body": "{"x" * 4_000}{n}"}}}}\n' for n in range(500))
     answer = as_("operator").post(f"/import-messages/{a}", {"do": "preview", "file": SimpleUploadedFile("m", content.encode())})
     text = body_of(answer)
     assert answer.status_code == 200 and "Preview of 500 messages" in text and "choose it again" in text and len(text) < 50_000
@@ -365,13 +381,12 @@ def test_a_file_too_large_for_the_preview_is_checked_and_must_be_selected_again(
 def test_an_export_reads_messages_in_batches(queues, as_, monkeypatch):
     a, _ = queues
     service_bus.send(a, [Message(f"{n}".encode()) for n in range(500)])
-    asked, contents = [], reads.contents
-    monkeypatch.setattr(reads, "contents", lambda *given, **options: asked.append(given) or contents(*given, **options))
-    lines = exported(as_("operator"), a, tab="active").splitlines()
-    assert [json.loads(line)["body"] for line in lines] == [str(n) for n in range(500)] and len(asked) == 1
+    asked, stored = [], reads.stored
+    monkeypatch.setattr(reads, "stored", lambda *given, **options: asked.append(given) or stored(*given, **options))
+    found = messages_in(exported(as_("operator"), a, tab="active"))
+    assert [one["body"] for one in found] == [str(n) for n in range(500)] and len(asked) == 1
     monkeypatch.setattr("explorer.operations.message_files.CHUNK", 3)  # a batch ends at its bytes, too
-    lines = exported(as_("operator"), a, tab="active", filter="number<20").splitlines()
-    assert len(lines) == 19
+    assert len(messages_in(exported(as_("operator"), a, tab="active", filter="number<20"))) == 19
 
 
 def test_an_export_as_csv_suits_spreadsheets(queues, as_):
@@ -381,3 +396,53 @@ def test_an_export_as_csv_suits_spreadsheets(queues, as_):
     assert first["body"] == '{"a": 1}' and json.loads(first["application_properties"]) == {"n": ["int", "5"]}
     assert second["body"] == "'=1+1" and third["body_base64"] == "/w=="
     assert "as CSV" in body_of(as_("operator").get(f"/entities/{a}?tab=active"))
+
+
+@pytest.mark.parametrize("target", FAMILIES, indirect=True)
+def test_an_export_of_a_namespace_is_imported_into_an_entity(target, as_):
+    client, lines = as_("operator"), []
+    imported(client, target, file_of(3))
+    transfer_out.export([target.namespace], lines.append)
+    _, done = imported(client, target, "".join(lines))
+    assert done.status_code == 302 and reads.counts(target).active == 6
+
+
+@pytest.mark.parametrize("target", FAMILIES, indirect=True)
+def test_a_file_of_some_messages_restores_them_in_a_new_namespace(target, as_):
+    client, lines = as_("operator"), []
+    imported(client, target, file_of(5))
+    tab = next(iter(pages_of(reads.entity(target).family).operations.lists))
+    text = exported(client, target, tab=tab, filter="number>2")
+    copy = EntityAddress(f"copy{uuid.uuid4().hex[:8]}", target.path)
+    assert importing.import_(text.splitlines(), name=copy.namespace) == {
+        "namespaces": [copy.namespace], "entities": 1, "messages": 3,
+    }  # fmt: skip
+    transfer_out.export([copy.namespace], lines.append)
+    assert messages_in("".join(lines)) == messages_in(text) and [one["body"] for one in messages_in(text)] == list("234")
+
+
+def test_a_file_does_not_give_away_pop_receipts(db, as_):
+    account = f"files{uuid.uuid4().hex[:8]}"
+    queue_storage.create_account(account)
+    jobs = EntityAddress(account, "jobs")
+    queue_storage.create_queue(jobs)
+    queue_storage.put(jobs, "x")
+    [got] = queue_storage.get(jobs)
+    text = exported(as_("operator"), jobs, tab="all")
+    assert messages_in(text)[0]["held_by"] and str(got.pop_receipt) not in text
+
+
+def test_a_file_of_all_states_and_one_of_dead_letters_of_a_subscription_are_imported(queues, as_):
+    topic = EntityAddress(queues[0].namespace, "news")
+    entities.create_topic(topic)
+    copies = topic.subscription("all")
+    entities.create_subscription(copies)
+    service_bus.send(topic, [Message(f"{n}".encode()) for n in range(5)])
+    first, second, third = service_bus.receive(copies, 3)
+    service_bus.defer(copies, [first.lock_token])
+    service_bus.dead_letter(copies, [second.lock_token], "Why")
+    service_bus.abandon(copies, [third.lock_token])
+    for tab, count in (("all", 4), ("dead-letter", 1)):
+        text = exported(as_("operator"), copies, tab=tab)
+        name = f"copy{uuid.uuid4().hex[:8]}"
+        assert importing.import_(text.splitlines(), name=name) == {"namespaces": [name], "entities": 2, "messages": count}

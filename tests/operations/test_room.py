@@ -47,7 +47,7 @@ def rabbits(vhost, *names):
 
 
 def test_a_file_of_messages_is_refused_before_its_lines_are_stored(queue, full_disk):
-    lines = {1: '{"body": "x"}'}
+    lines = {1: '{"message": {"body": "x"}}'}
     service_bus.send(queue, [Message(b"x" * LARGE) for _ in range(5)])
     make_full(queue.namespace)
     with pytest.raises(NamespaceFull):
@@ -64,7 +64,7 @@ def test_a_file_of_messages_fails_when_the_namespace_is_full_and_can_be_resumed(
     with monkeypatch.context() as patched:
         patched.setattr(operations.starting, "submit", lambda operation: None)
         patched.setattr(operations.starting, "DIRECT", 0)
-        waits = start_import(reads.entity(queue), {1: '{"body": "x"}'}, file="a.jsonl", actor=OTTO)
+        waits = start_import(reads.entity(queue), {1: '{"message": {"body": "x"}}'}, file="a.jsonl", actor=OTTO)
     service_bus.send(queue, [Message(b"x" * LARGE) for _ in range(5)])
     make_full(queue.namespace)
     operations.runner.run(waits, seconds=None)

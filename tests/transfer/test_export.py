@@ -1,5 +1,6 @@
 """An export holds everything, and its import makes everything again, or nothing."""
 
+import base64
 import io
 import json
 import re
@@ -251,7 +252,7 @@ def change(lines, kind, fields):
 
 
 BAD = [
-    ("message", {"body": "###"}, r"line \d+: message.body: is not valid base64"),
+    ("message", {"body": None, "body_base64": "###"}, r"line \d+: message.body_base64: is not valid base64"),
     ("message", {"body": None}, r"message.body: is missing"),
     ("message", {"state": "gone"}, r"message.state: 'gone' must be one of active, deferred, scheduled"),
     ("message", {"state": "scheduled"}, r"message.scheduled_enqueue_at: is required"),
@@ -278,7 +279,7 @@ BAD = [
     ("namespace", {"name": "5"}, r"line 2: namespace: namespace: '5'"),
     ("namespace", {"tier": "gold"}, r"namespace.tier: 'gold' must be one of basic, standard, premium"),
     ("policy", {"name": "?"}, r"line 3: policy: policy: "),
-    ("vitrine-export", {"version": 3}, r"version: 3 must be one of 1, 2"),
+    ("vitrine-export", {"version": 4}, r"version: 4 must be one of 1, 2, 3"),
     ("namespace", {"family": "kafka"}, r"namespace.family: 'kafka' must be one of service_bus, queue_storage, rabbitmq"),
 ]
 
@@ -327,10 +328,17 @@ def test_a_file_of_the_first_version_is_imported(broker_database):
     assert import_(lines, name=name) == {"namespaces": [name], "entities": 3, "messages": 3}
     told = content(exported(name))
     assert (told[0]["namespace"].pop("family"), told[0]["namespace"].pop("behaviour")) == ("service_bus", "convenient")
-    assert told == content(lines)
+    written = content(lines)
+    for message in (line["message"] for line in written if "message" in line):
+        raw = base64.b64decode(message["body"])  # of all messages, at that time
+        if raw.isascii():
+            message["body"] = raw.decode()
+        else:
+            message["body_base64"] = message.pop("body")
+    assert told == written
     assert service_bus.accept_session(EntityAddress(name, "orders"), "a").state == b"half"
-    [message] = service_bus.receive(EntityAddress(name, "news").subscription("all"))
-    assert (bytes(message.body), message.subject) == (b"\x00\xff", "s")
+    [received] = service_bus.receive(EntityAddress(name, "news").subscription("all"))
+    assert (bytes(received.body), received.subject) == (b"\x00\xff", "s")
 
 
 def test_the_tier_limits_apply_to_a_copy(namespace):
