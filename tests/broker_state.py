@@ -62,7 +62,7 @@ def ledger_agrees(address) -> bool:
     return True
 
 
-def somebody_waits(address) -> bool:
+def has_waiting_receiver(address) -> bool:
     """Whether a receiver is known to wait for messages of this entity, in whatever process."""
     query = "SELECT waiting_until > clock_timestamp() FROM vitrine_entity_activity WHERE entity_id = %s"
     return bool(connections.current().execute(query, [entity_id(address)]).fetchone()[0])

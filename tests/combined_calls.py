@@ -20,7 +20,7 @@ def group_sizes(monkeypatch, *gatherings):
     return made
 
 
-def behind_the_first(gathering, blocked, entity_id, works):
+def results_behind_first(gathering, blocked, entity_id, works):
     """The answers of calls, or what they were refused: the first waits for rows, and the others for it.
 
     blocked: the statement that locks the rows of an entity.

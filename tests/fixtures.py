@@ -86,7 +86,7 @@ def step(namespace):
 
 
 @pytest.fixture
-def looks_anew():
+def fresh_room_check():
     """Sends look at once whether there is room, before the test and after it."""
     room.forget_rooms()
     yield
@@ -94,7 +94,7 @@ def looks_anew():
 
 
 @pytest.fixture
-def full_disk(monkeypatch, settings, tmp_path, looks_anew):
+def full_disk(monkeypatch, settings, tmp_path, fresh_room_check):
     """full_disk(free): a disk with so many free bytes, of which 100 MB are reserved."""
     settings.VITRINE_DISK_FOLDER, settings.VITRINE_DISK_RESERVE_MB = tmp_path, 100
 

@@ -10,7 +10,7 @@ from explorer.models import AnalysisRun
 from tests.explorer.test_accessibility import browser, problems_of  # noqa: F401 - a fixture
 
 from .stored import a_run_of, a_stored_result
-from .test_pages import at, handed, no_spark, queue  # noqa: F401 - fixtures
+from .test_pages import at, no_spark, queue, submitted  # noqa: F401 - fixtures
 
 OLD = timedelta(minutes=20)
 

@@ -56,7 +56,7 @@ def orders(archive, settings, tmp_path):
     return queue
 
 
-def made(run: AnalysisRun | None) -> AnalysisRun:
+def executed(run: AnalysisRun | None) -> AnalysisRun:
     """The run after its execution."""
     assert run is not None
     execution.execute(run.pk, KINDS)
@@ -75,7 +75,7 @@ def rows_of(queue: Entity, content: str, *columns: str) -> list[dict]:
     return [row for row in found if row["entity_id"] == queue.pk]
 
 
-def asked(queue: Entity, *slugs: str):
+def request_of(queue: Entity, *slugs: str):
     analyses = [BY_SLUG[slug] for slug in slugs]
     form, scope = asked_of(analyses, {"queue": queue.pk})
     return analyses, scope, form
@@ -95,8 +95,8 @@ def totals(result: AnalysisResult) -> list:
 @pytest.mark.timeout(900)
 def test_all_reports_are_complete_before_and_after_the_nightly_maintenance(orders, monkeypatch):
     slugs = [one.slug for one in ANALYSES]
-    analyses, scope, form = asked(orders, *slugs)
-    first = made(submission.refresh(analyses, scope, form, actor=OPERATOR))
+    analyses, scope, form = request_of(orders, *slugs)
+    first = executed(submission.refresh(analyses, scope, form, actor=OPERATOR))
     assert first.notes == []
     assert set(AnalysisResult.objects.values_list("report", flat=True)) == set(slugs)
     rows = rows_of(orders, "lives", "outcome", "attempt_outcome", "attempt_lost")
@@ -116,12 +116,12 @@ def test_all_reports_are_complete_before_and_after_the_nightly_maintenance(order
     service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)])
     ArchiveFile.objects.filter(content="lives").update(day=datetime.now(UTC).date() - timedelta(days=1))
     archive.archive_events()
-    made(submission.maintain(actor=OPERATOR))
+    executed(submission.maintain(actor=OPERATOR))
     assert not ArchiveSlice.objects.filter(derived=False).exists()
     assert {"counts", "histograms"} <= set(ArchiveFile.objects.values_list("content", flat=True))
     assert ArchiveFile.objects.filter(content="lives", rolled_up=True).exists()
-    only = asked(orders, "waiting")
-    made(submission.refresh(*only, actor=OPERATOR, force=True))
+    only = request_of(orders, "waiting")
+    executed(submission.refresh(*only, actor=OPERATOR, force=True))
     after = dict(totals(AnalysisResult.objects.get(report="waiting")))
     changed = {key: after.get(key, 0) - dict(before).get(key, 0) for key in after.keys() | dict(before).keys()}
     assert sum(count for (measure, _), count in changed.items() if measure == 1) == 2, "two more were received"
@@ -132,6 +132,6 @@ def test_all_reports_are_complete_before_and_after_the_nightly_maintenance(order
     kept = sorted(rows_of(orders, "open", *columns), key=str)
     lost = ArchiveFile.objects.get(content="open", namespace_id=orders.namespace_id)
     Path(storage.current_archive().address(lost.path)).write_bytes(b"")
-    run = made(submission.maintain(actor=OPERATOR))
+    run = executed(submission.maintain(actor=OPERATOR))
     assert run.notes == [] and not ArchiveFile.objects.filter(pk=lost.pk).exists()
     assert sorted(rows_of(orders, "open", *columns), key=str) == kept, "made again from events"

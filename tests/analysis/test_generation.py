@@ -26,7 +26,7 @@ LOAD = load.Load(
 )  # fmt: skip
 
 
-def drawn(queues, *, messages, load=LOAD, days=1.0, seed=0, skew=None, archived=True):
+def generated_rows(queues, *, messages, load=LOAD, days=1.0, seed=0, skew=None, archived=True):
     """The generated events as rows, and the truths."""
     events, truths = generation.made(
         queues, messages=messages, days=days, until=UNTIL, load=load, skew=skew, seed=seed, archived=archived
@@ -50,7 +50,9 @@ def another(queue, path="other", **settings):
 @pytest.mark.parametrize("archived", [False, True])
 def test_generated_events_are_consistent_and_follow_the_parameters(queue, archived):
     other, buries = another(queue, requires_session=True), replace(LOAD, dead_letters_expired=True)
-    rows, truths = drawn([queue, other], messages=6000, days=2, load=[LOAD, buries], skew=0.75, seed=3, archived=archived)
+    rows, truths = generated_rows(
+        [queue, other], messages=6000, days=2, load=[LOAD, buries], skew=0.75, seed=3, archived=archived
+    )
     kinds = generated_events.check(rows, dict(zip([queue.pk, other.pk], truths, strict=True)))
     assert [one.messages for one in truths] == [4500, 1500]
     assert kinds[queue.pk][Kind.EXPIRED] == truths[0].expired > 0
@@ -68,7 +70,7 @@ def test_generated_events_are_consistent_and_follow_the_parameters(queue, archiv
 @pytest.mark.parametrize("archived", [False, True])
 def test_each_transaction_has_an_id_and_events_of_one_message(queue, archived):
     transactions = defaultdict(list)
-    for row in drawn([queue], messages=3000, archived=archived)[0]:
+    for row in generated_rows([queue], messages=3000, archived=archived)[0]:
         transactions[row["xid"]].append(row)
     together = [rows for rows in transactions.values() if len(rows) > 1]
     found = {tuple(Kind(row["kind"]).name for row in rows) for rows in together}
@@ -84,7 +86,7 @@ def test_each_transaction_has_an_id_and_events_of_one_message(queue, archived):
 
 def test_consumers_process_one_message_at_a_time_and_none_during_outages(queue):
     busy = replace(LOAD, consumers=3, incident=load.Incident(20_000, 4000, absence=1000))
-    rows, [truth] = drawn([queue], messages=3000, load=busy)
+    rows, [truth] = generated_rows([queue], messages=3000, load=busy)
     held = defaultdict(list)
     for each in generated_events.by_message(rows).values():
         for receipt, end in generated_events.deliveries(each):
@@ -114,7 +116,7 @@ def test_generated_events_have_the_same_columns_as_the_brokers(postgres):
         Kind.EXPIRED
     }
     given = replace(LOAD, work=4.0, fails=0.3, own_share=1.0, poison=0.1)
-    made_, _ = drawn([queue], messages=3000, load=replace(given, dead_letters_expired=True))
+    made_, _ = generated_rows([queue], messages=3000, load=replace(given, dead_letters_expired=True))
     ignored = {"details", "session_id"}  # only generated messages are marked
 
     def shapes(rows):
@@ -172,7 +174,7 @@ def test_the_waits_follow_the_parameters(queue):
     """What waited longer is known exactly if no message expired; with outages some wait for minutes."""
     calm = load.Load(outages=0, bursts=0, poison=0, fails=0, time_to_live=None, own_time_to_live=None)
     for given in (calm, load.Load(outages=4, time_to_live=None, own_time_to_live=None)):
-        events, [truth] = drawn([queue], messages=4000, days=2, load=given)
+        events, [truth] = generated_rows([queue], messages=4000, days=2, load=given)
         waited = [(rows[1]["at"] - rows[0]["at"]).total_seconds() for rows in generated_events.by_message(events).values()]
         for longer, count in truth.longer_than.items():
             assert abs(sum(one > longer for one in waited) - count) <= truth.not_ended
@@ -180,7 +182,7 @@ def test_the_waits_follow_the_parameters(queue):
 
 
 def test_the_same_seed_gives_the_same_events_and_sequence_numbers_continue(queue):
-    parts = [drawn([queue], messages=1000, seed=seed, load=load.LOAD)[0] for seed in (1, 1, 2)]
+    parts = [generated_rows([queue], messages=1000, seed=seed, load=load.LOAD)[0] for seed in (1, 1, 2)]
     sent = [[(row["sequence_number"], row["at"]) for row in each if row["kind"] == Kind.SENT] for each in parts]
     numbers = [number for each in sent for number, _ in each]
     assert numbers == sorted(set(numbers)) and [each[0][0] for each in sent] == [1, 1001, 2001]
@@ -191,7 +193,7 @@ def test_the_same_seed_gives_the_same_events_and_sequence_numbers_continue(queue
 def test_incidents_weekends_and_earlier_lock_durations_are_visible(queue):
     incident = load.Incident(begins=36_000, seconds=7200, absence=1200)
     given = replace(LOAD, incident=incident, earlier_lock=(86_400, 20), time_to_live=None, own_time_to_live=None, outages=0)
-    events, _ = drawn([queue], messages=20_000, days=4, load=given)  # the last two days are a weekend
+    events, _ = generated_rows([queue], messages=20_000, days=4, load=given)  # the last two days are a weekend
     begins, failed, entered, locks = UNTIL - timedelta(seconds=36_000), [[], []], defaultdict(int), defaultdict(set)
     for rows in generated_events.by_message(events).values():
         at = rows[0]["at"]

@@ -61,7 +61,7 @@ def topic(queue):
 
 
 @pytest.fixture(autouse=True)
-def handed(monkeypatch):
+def submitted(monkeypatch):
     """The ids of the runs that were handed to a worker, of whom there is none."""
     ids = []
     monkeypatch.setattr("celery.app.task.Task.apply_async", lambda task, args=(), *_, **__: ids.extend(args))
@@ -95,28 +95,28 @@ def open_run(queue, **changes):
 # Freshness
 
 
-def test_a_recent_result_is_shown_without_starting_a_run(viewer, queue, handed):
+def test_a_recent_result_is_shown_without_starting_a_run(viewer, queue, submitted):
     a_stored_result([queue])
     report = at("analysis_report", "waiting", queue=queue.pk)
     page = body_of(viewer.get(report))
     assert "half were received within" in page and "Updated" in page and "hx-trigger" not in page
-    assert handed == [] and not AnalysisRun.objects.exists()
+    assert submitted == [] and not AnalysisRun.objects.exists()
 
 
-def test_a_missing_result_starts_one_run_however_often_the_page_is_opened(viewer, queue, handed):
+def test_a_missing_result_starts_one_run_however_often_the_page_is_opened(viewer, queue, submitted):
     first = body_of(viewer.get(slow(queue)))
     assert "Being analysed." in first and 'hx-trigger="every 1s"' in first
     viewer.get(slow(queue))
     run = AnalysisRun.objects.get()
-    assert handed == [run.pk]
+    assert submitted == [run.pk]
     assert (run.namespace, run.subject, run.requested_by) == ("demo", "demo/billing/orders", "user:viewer")
 
 
-def test_an_old_result_is_shown_while_it_is_refreshed(viewer, queue, handed):
+def test_an_old_result_is_shown_while_it_is_refreshed(viewer, queue, submitted):
     a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
     page = body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
     assert "half were received within" in page and "being refreshed" in page
-    assert len(handed) == 1
+    assert len(submitted) == 1
 
 
 def test_the_progress_polls_until_the_new_figures_replace_the_old_figures(viewer, queue):
@@ -159,7 +159,7 @@ def test_a_run_waits_for_a_worker_that_executes_another_run(viewer, queue):
     assert "Waiting for a worker" in body_of(viewer.get(slow(queue)))
 
 
-def test_the_expected_duration_is_that_of_the_previous_run(viewer, queue, handed):
+def test_the_expected_duration_is_that_of_the_previous_run(viewer, queue, submitted):
     now = datetime.now(UTC)
     run = a_run_of(["waiting"], {"queue": queue.pk}, state="succeeded", started_at=now - 3 * MINUTE, finished_at=now - MINUTE)
     viewer.get(at("analysis_report", "waiting", queue=queue.pk))
@@ -168,7 +168,7 @@ def test_the_expected_duration_is_that_of_the_previous_run(viewer, queue, handed
     assert sorted(found) == [(["losses"], None), (["waiting"], 120.0)]
 
 
-def test_an_opened_result_is_kept(viewer, queue, handed):
+def test_an_opened_result_is_kept(viewer, queue, submitted):
     """Once a day is enough."""
     now = datetime.now(UTC)
     result = a_stored_result([queue])
@@ -179,7 +179,7 @@ def test_an_opened_result_is_kept(viewer, queue, handed):
         assert (result.opened_at != opened_at) is changes
 
 
-def test_a_failed_run_shows_its_reason_and_is_not_repeated_by_a_reload(viewer, queue, handed):
+def test_a_failed_run_shows_its_reason_and_is_not_repeated_by_a_reload(viewer, queue, submitted):
     a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
     failed = a_run_of(
         ["waiting"], {"queue": queue.pk}, state="failed", finished_at=datetime.now(UTC), message="The disk is full. Free space."
@@ -187,18 +187,18 @@ def test_a_failed_run_shows_its_reason_and_is_not_repeated_by_a_reload(viewer, q
     report = at("analysis_report", "waiting", queue=queue.pk)
     page = body_of(viewer.get(report))
     assert "The disk is full. Free space." in page and "half were received within" in page and "Try again" in page
-    assert handed == []
+    assert submitted == []
     assert viewer.post(report).url == report
-    assert AnalysisRun.objects.exclude(pk=failed.pk).get().pk in handed
+    assert AnalysisRun.objects.exclude(pk=failed.pk).get().pk in submitted
     AnalysisRun.objects.all().delete()
     a_run_of(["waiting"], {"queue": queue.pk}, state="failed", finished_at=datetime.now(UTC) - 11 * MINUTE)
     viewer.get(report)
-    assert len(handed) == 2
+    assert len(submitted) == 2
 
 
-def test_polling_the_progress_starts_no_run(viewer, queue, handed):
+def test_polling_the_progress_starts_no_run(viewer, queue, submitted):
     viewer.get(slow(queue, part="progress"), headers=HTMX)
-    assert handed == []
+    assert submitted == []
 
 
 def test_notes_of_a_result_are_shown_as_warnings(viewer, queue):
@@ -206,12 +206,12 @@ def test_notes_of_a_result_are_shown_as_warnings(viewer, queue):
     assert "The file a.parquet is damaged" in body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
 
 
-def test_without_spark_no_run_starts_and_the_page_shows_the_remedy(viewer, queue, handed, no_spark):
+def test_without_spark_no_run_starts_and_the_page_shows_the_remedy(viewer, queue, submitted, no_spark):
     no_spark.append("An analysis needs Java 17 or 21; found none.")
     for url in (slow(queue), at("analyses", queue=queue.pk), at("analyses")):
         page = body_of(viewer.get(url))
         assert "needs Java 17 or 21" in page and "Nothing is lost" in page
-    assert handed == []
+    assert submitted == []
 
 
 def test_operators_can_cancel_a_run_and_return_to_the_page(client, queue):
@@ -274,9 +274,9 @@ def test_the_landing_page_finds_a_queue_by_its_name(viewer, queue):
     assert missing.status_code == 404 and "There is no queue or topic named demo/none" in body_of(missing)
 
 
-def test_a_button_refreshes_the_answers_to_all_questions(viewer, queue, handed):
+def test_a_button_refreshes_the_answers_to_all_questions(viewer, queue, submitted):
     assert viewer.post(at("analyses", queue=queue.pk)).url == at("analyses", queue=queue.pk)
-    assert set(AnalysisRun.objects.get(pk__in=handed).request["reports"]) >= {"waiting"}
+    assert set(AnalysisRun.objects.get(pk__in=submitted).request["reports"]) >= {"waiting"}
     assert AuditRecord.objects.filter(action="start analysis").exists()
 
 
@@ -302,11 +302,11 @@ def test_the_landing_page_lists_runs_and_the_transaction_delaying_the_archive(vi
         assert f"Database process {slow_one.info.backend_pid} (a slow report)" in body_of(viewer.get(at("analyses")))
 
 
-def test_an_empty_namespace_says_so(viewer, handed):
+def test_an_empty_namespace_says_so(viewer, submitted):
     namespaces.ensure_namespace("empty", Family.SERVICE_BUS)
     for url in (at("analyses", namespace="empty"), at("analysis_question", "slow", namespace="empty")):
         assert "The namespace empty has no queues" in body_of(viewer.get(url))
-    assert handed == []
+    assert submitted == []
 
 
 def test_the_page_of_a_run_polls_until_its_end_and_links_to_its_reports(viewer, queue):
@@ -345,22 +345,22 @@ def act(client, model, *chosen):
     return client.post(url, {"action": action, "_selected_action": [one.pk for one in chosen], "index": 0})
 
 
-def test_the_admin_action_starts_the_analysis_of_a_queue_and_opens_it(viewer, queue, topic, handed):
+def test_the_admin_action_starts_the_analysis_of_a_queue_and_opens_it(viewer, queue, topic, submitted):
     assert act(viewer, "entity", queue).url == at("analyses", queue=queue.pk)
-    assert AnalysisRun.objects.get().pk in handed
+    assert AnalysisRun.objects.get().pk in submitted
     assert AuditRecord.objects.filter(action="start analysis", target="demo/billing/orders").exists()
     left = act(viewer, "entity", topic)
-    assert left.url == reverse("admin:broker_core_entity_changelist") and len(handed) == 1
+    assert left.url == reverse("admin:broker_core_entity_changelist") and len(submitted) == 1
     assert "Nothing to analyse" in body_of(viewer.get(left.url))
 
 
-def test_the_admin_action_on_several_queues_analyses_their_namespace(viewer, queue, handed):
+def test_the_admin_action_on_several_queues_analyses_their_namespace(viewer, queue, submitted):
     entities.create_queue(EntityAddress("demo", "other"))
     assert act(viewer, "entity", *Entity.objects.filter(kind="queue")).url == at("analyses", namespace="demo")
     assert AnalysisRun.objects.get().subject == "all queues of demo"
 
 
-def test_the_admin_action_analyses_namespaces(viewer, queue, handed):
+def test_the_admin_action_analyses_namespaces(viewer, queue, submitted):
     namespaces.ensure_namespace("empty", Family.SERVICE_BUS)
     namespaces.ensure_namespace("shop", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("shop", "q"))

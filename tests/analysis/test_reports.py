@@ -26,7 +26,7 @@ from tests.html import body_of
 
 from .factories import NOON
 from .stored import a_stored_result
-from .test_pages import at, handed, no_spark, queue, signed_in, viewer  # noqa: F401 - fixtures
+from .test_pages import at, no_spark, queue, signed_in, submitted, viewer  # noqa: F401 - fixtures
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 TABLE = Table(

@@ -40,11 +40,11 @@ SCRIPTS = int(os.environ.get("SCRIPTS") or 40)
 SHORTEN_FOR = 180  # seconds
 
 _numbers = itertools.count(1)
-pytestmark = pytest.mark.usefixtures("looks_are_cheap")
+pytestmark = pytest.mark.usefixtures("always_refreshed")
 
 
 @pytest.fixture
-def looks_are_cheap(monkeypatch):
+def always_refreshed(monkeypatch):
     """However slow the machine is: a get that finds too little looks from the beginning."""
     monkeypatch.setattr(getting, "CHEAP_REFRESH", float("inf"))
 
@@ -53,10 +53,10 @@ def looks_are_cheap(monkeypatch):
 def test_scripted_operations_agree_with_azurite(azurite, broker_database, name):
     number = next(_numbers)
     queue = f"story-{number}"
-    compare("Azurite", name, told(Azurite(azurite, queue), name), told(Core(f"account{number}", queue), name), MEANT)
+    compare("Azurite", name, facts_of(Azurite(azurite, queue), name), facts_of(Core(f"account{number}", queue), name), MEANT)
 
 
-def told(service, name):
+def facts_of(service, name):
     """The facts of a story. It is told of a queue that is there and empty."""
     began = time.monotonic()
     service.create()

@@ -71,7 +71,7 @@ def received(message, delivery_count=0):
     )
 
 
-def there_and_back(payload, delivery_count=0):
+def round_trip(payload, delivery_count=0):
     return codec.from_broker(received(codec.to_broker(payload, decode_body), delivery_count), str(TOKEN))
 
 
@@ -96,7 +96,7 @@ HEADER_VALUES = (
 @given(body=st.binary(max_size=200), headers=st.dictionaries(st.text(), HEADER_VALUES, max_size=4), priority=st.integers(0, 9))
 def test_a_payload_is_decoded_as_published(body, headers, priority):
     payload = a_payload(body, headers, priority=priority)
-    found = there_and_back(payload)
+    found = round_trip(payload)
     assert found["body"] == body
     assert found["headers"] == headers
     assert (found["content-type"], found["content-encoding"]) == ("application/json", "utf-8")
@@ -115,7 +115,7 @@ def test_headers_of_any_size_are_kept(size):
 
 
 def test_a_second_delivery_is_marked_as_redelivered():
-    assert there_and_back(a_payload(), delivery_count=1)["properties"]["delivery_info"]["redelivered"] is True
+    assert round_trip(a_payload(), delivery_count=1)["properties"]["delivery_info"]["redelivered"] is True
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_texts_too_long_for_the_brokers_properties_stay_in_the_envelope():
     payload = a_payload(headers={"task": "t" * 500, "id": "i" * 500})
     message = codec.to_broker(payload, decode_body)
     assert (message.subject, message.message_id) == (None, None)
-    assert there_and_back(payload)["headers"] == payload["headers"]
+    assert round_trip(payload)["headers"] == payload["headers"]

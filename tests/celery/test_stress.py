@@ -59,7 +59,7 @@ def test_no_task_is_lost_while_workers_are_killed(data):
         server.ensure_running(data / "postgres")
 
         eventually(lambda: not {*tasks, *long_tasks} - {*shop.ran()}, 60, "every task ran to its end")
-        eventually(lambda: all(left(q) == 0 for q in (queue, long_queue)), 15, "all is settled")
+        eventually(lambda: all(remaining(q) == 0 for q in (queue, long_queue)), 15, "all is settled")
         dead = {m.message_id: m for m in service_bus.peek(queue.dead_letter)}
         assert set(dead) == set(poison)
         assert {m.dead_letter_reason for m in dead.values()} == {"MaxDeliveryCountExceeded"}
@@ -71,7 +71,7 @@ def test_no_task_is_lost_while_workers_are_killed(data):
             assert worker.poll() is None, worker.output.read_text()[-2000:]
 
 
-def left(queue):
+def remaining(queue):
     counts = reads.counts(queue)
     return counts.active + counts.scheduled
 

@@ -129,9 +129,9 @@ def test_a_stopped_process_loses_its_messages_with_its_lease_and_changes_nothing
         held = channel.deliveries(100)
         assert [(int(d.body), d.redelivered) for d in held] == ALL
         os.kill(child.pid, signal.SIGCONT)
-        assert tell(child, "acknowledge by token") == "settled 0"
+        assert request(child, "acknowledge by token") == "settled 0"
         refusal = "refused CONNECTION_FORCED - connection 'child' is lost: another process closed it"
-        assert tell(child, "acknowledge").startswith(refusal)
+        assert request(child, "acknowledge").startswith(refusal)
         channel.ack(0, multiple=True)
     assert take_all(queue) == []
     kinds = [event.kind for event in events(queue, 1)]
@@ -176,6 +176,6 @@ def still_answers():
         return False
 
 
-def tell(child, line):
+def request(child, line):
     child.stdin.write(line + "\n")
     return child.stdout.readline().strip()

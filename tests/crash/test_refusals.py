@@ -111,7 +111,7 @@ def test_receivers_skip_locked_rows(queue, another):
     assert bodies(service_bus.receive(queue, 5)) == ["first"]
 
 
-def crosswise(queue, another, dsn, settle):
+def deadlocked(queue, another, dsn, settle):
     """`settle` has message 1 and waits for 2; somebody else has 2 and waits for 1. The database ends `settle`, for the other is
     more patient. Returns what waits for its answer."""
     another.execute("SET LOCAL deadlock_timeout = '60s'")
@@ -134,7 +134,7 @@ def test_a_deadlock_is_retried_transparently(queue, another, dsn, cluster):
     service_bus.send(queue, [Message(b"1"), Message(b"2")])
     tokens = [m.lock_token for m in service_bus.receive(queue, 2)]
     before = (cluster / "log").read_text().count("deadlock detected")
-    answer = crosswise(queue, another, dsn, lambda: service_bus.complete(queue, tokens))
+    answer = deadlocked(queue, another, dsn, lambda: service_bus.complete(queue, tokens))
     another.rollback()
     assert [token for token, _ in answer().settled] == tokens
     assert (cluster / "log").read_text().count("deadlock detected") > before
@@ -150,7 +150,7 @@ def test_a_deadlock_inside_the_callers_transaction_is_raised(queue, another, dsn
         with connections.current().transaction():
             service_bus.complete(queue, tokens)
 
-    answer = crosswise(queue, another, dsn, settle)
+    answer = deadlocked(queue, another, dsn, settle)
     with pytest.raises(ServerBusy, match="Deadlock") as refused:
         answer()
     assert refused.value.retryable

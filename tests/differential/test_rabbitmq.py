@@ -16,11 +16,11 @@ _numbers = itertools.count(1)
 @pytest.mark.parametrize("name", STORIES)
 def test_a_scenario_agrees_with_rabbitmq(rabbit, broker_database, name):
     vhost = f"story-{next(_numbers)}"
-    real, core = told(Real(rabbit, vhost), name), told(Core(vhost), name)
+    real, core = facts_of(Real(rabbit, vhost), name), facts_of(Core(vhost), name)
     compare("RabbitMQ", name, real, core, IN_STORIES)
 
 
-def told(broker, name):
+def facts_of(broker, name):
     """The facts of a story."""
     began = time.monotonic()
     try:

@@ -55,7 +55,7 @@ def office(broker_database):  # noqa: F811
     processes.leave_all()
     connection = rabbitmq.connect(vhost, "scanner", actor=WORKER)
     channel = connection.channel()
-    _furnish(vhost, channel)
+    _populate(vhost, channel)
     try:
         yield SimpleNamespace(vhost=vhost, at=NamespaceConverter().to_url(vhost), connection=connection, channel=channel)
     finally:
@@ -63,7 +63,7 @@ def office(broker_database):  # noqa: F811
         processes.leave_all()
 
 
-def _furnish(vhost, channel):
+def _populate(vhost, channel):
     publish(vhost, "mail.first", message_id="rejected")
     rejected = channel.get("mail")
     channel.reject(rejected.delivery_tag, requeue=False)

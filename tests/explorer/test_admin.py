@@ -74,7 +74,7 @@ def administrator(in_one_transaction, client):
 
 
 @pytest.fixture
-def onlooker(in_one_transaction, client):
+def viewer(in_one_transaction, client):
     user = User.objects.create_user("vera", is_staff=True)
     user.groups.add(Group.objects.get_or_create(name="viewer")[0])
     client.force_login(user)
@@ -597,21 +597,21 @@ def test_an_invalid_policy_is_refused_at_its_field(space, administrator, values,
 # Rights
 
 
-def test_a_viewer_sees_queues_and_events_but_neither_keys_nor_forms(space, onlooker):
-    assert onlooker.get(url("broker_core.entity")).status_code == 200
-    assert onlooker.get(url("broker_core.messageevent")).status_code == 200
-    assert onlooker.get(url("explorer.auditrecord")).status_code == 200
+def test_a_viewer_sees_queues_and_events_but_neither_keys_nor_forms(space, viewer):
+    assert viewer.get(url("broker_core.entity")).status_code == 200
+    assert viewer.get(url("broker_core.messageevent")).status_code == 200
+    assert viewer.get(url("explorer.auditrecord")).status_code == 200
     entity = Entity.objects.get(namespace__name="space", path="orders")
-    assert onlooker.get(url("broker_core.entity", "change", entity.pk)).status_code == 200
+    assert viewer.get(url("broker_core.entity", "change", entity.pk)).status_code == 200
     for path in (
         url("broker_core.sharedaccesspolicy"),
         url("broker_core.entity", "add"),
         url("auth.user"),
         url("django_celery_beat.periodictask", "add"),
     ):
-        assert onlooker.get(path).status_code == 403, path
-    assert onlooker.post(url("broker_core.entity", "change", entity.pk), {"lock_duration": "30 s"}).status_code == 403
-    onlooker.post(url("broker_core.namespace"), {"action": "pause", "_selected_action": [Namespace.objects.get(name="space").pk]})
+        assert viewer.get(path).status_code == 403, path
+    assert viewer.post(url("broker_core.entity", "change", entity.pk), {"lock_duration": "30 s"}).status_code == 403
+    viewer.post(url("broker_core.namespace"), {"action": "pause", "_selected_action": [Namespace.objects.get(name="space").pk]})
     assert not namespaces.get_clock("space").is_manual
 
 

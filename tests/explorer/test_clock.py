@@ -38,7 +38,7 @@ def move(as_):
     return post
 
 
-def said(response) -> list[str]:
+def notices(response) -> list[str]:
     return [str(message) for message in response.context["messages"]]
 
 
@@ -95,7 +95,7 @@ def test_a_clock_is_paused_stepped_and_resumed_without_javascript(queue, move):
     move(queue.namespace, by="10 s", step="", page=page)
     move(queue.namespace, step="1 min 30 s", page=page)
     assert now_of(queue) == at + timedelta(seconds=100)
-    [told] = said(move(queue.namespace, act="resume", page=page))
+    [told] = notices(move(queue.namespace, act="resume", page=page))
     assert "Resumed the clock" in told
     assert reads.now(queue.namespace).rate == 1
     kept = AuditRecord.objects.order_by("id").values_list("action", "target", "outcome")
@@ -119,12 +119,12 @@ def test_a_step_to_the_next_change_goes_exactly_there_and_shows_its_result(queue
     [row] = reads.list_messages(queue, reads.Tab.LOCKED).rows
     shown = body_of(as_("administrator").get(f"/entities/{queue}"))
     assert re.search(r'id="clock-next">the lock of message 1 ends, \d+ s from now<', shown)
-    [told] = said(move(queue.namespace, act="next", entity=queue.path))
+    [told] = notices(move(queue.namespace, act="next", entity=queue.path))
     assert now_of(queue) == row.locked_until
     assert "1 lock ended" in told
     [row] = reads.list_messages(queue, reads.Tab.ACTIVE).rows
     assert (row.delivery_count, row.locked_until) == (1, None)  # swept, not only seen to be over
-    [told] = said(move(queue.namespace, act="next", entity=queue.path))
+    [told] = notices(move(queue.namespace, act="next", entity=queue.path))
     assert told == "No timed change is pending, so the clock was not moved."
     answer = as_("administrator").post(f"/clocks/{queue.namespace}/", {"act": "next", "entity": queue.path}, headers=FRAGMENT)
     assert answer.status_code == 200 and 'role="alert"' not in body_of(answer)
@@ -188,7 +188,7 @@ def test_the_clock_form_never_redirects_to_another_site(queue, move):
 def test_the_system_clock_cannot_be_changed(broker_database, as_, move):
     namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     assert "runs on real time" in body_of(as_("viewer").get("/namespaces/system/"))
-    [told] = said(move("system", act="pause", page="/namespaces/system/"))
+    [told] = notices(move("system", act="pause", page="/namespaces/system/"))
     assert "runs on real time" in told and not reads.now("system").is_manual
 
 

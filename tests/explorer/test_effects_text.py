@@ -25,7 +25,7 @@ def orders(vhost):  # noqa: F811
     return queue
 
 
-def said(response) -> str:
+def notice_text(response) -> str:
     [message] = response.context["messages"]
     assert AuditRecord.objects.latest("id").detail == str(message)
     return str(message)
@@ -39,7 +39,7 @@ def new(client, vhost, **given):  # noqa: F811
 
 
 def test_saving_a_policy_reports_expired_messages(orders, as_, vhost):  # noqa: F811
-    told = said(new(as_("administrator"), vhost, message_ttl="30 s"))
+    told = notice_text(new(as_("administrator"), vhost, message_ttl="30 s"))
     assert told == (
         "Created the policy p. It applies to 2 queues and 0 exchanges. Effective settings changed for 2 queues and 0 exchanges. "
         "The expiry of 3 ready messages was recalculated. Of the existing messages, 3 expire now, 3 are dropped."
@@ -48,7 +48,7 @@ def test_saving_a_policy_reports_expired_messages(orders, as_, vhost):  # noqa: 
 
 
 def test_saving_a_policy_without_effects_says_so(orders, as_, vhost):  # noqa: F811
-    told = said(new(as_("administrator"), vhost, message_ttl="1 h"))
+    told = notice_text(new(as_("administrator"), vhost, message_ttl="1 h"))
     assert told.endswith("The expiry of 3 ready messages was recalculated. No existing messages are affected.")
     assert reads.counts(orders).active == 3
 
@@ -60,7 +60,7 @@ def test_deleting_a_policy_reports_the_affected_objects(orders, as_, vhost):  # 
     client = as_("administrator")
     url = reverse("explorer:rabbitmq_policy_delete", args=("user", vhost, "p"))
     token = client.get(url).context["previewed"].token
-    told = said(client.post(url, {"token": token}, follow=True))
+    told = notice_text(client.post(url, {"token": token}, follow=True))
     assert told.startswith("Deleted the policy p. Effective settings changed for 1 queue and 0 exchanges. The expiry of 3 ready")
 
 
@@ -88,4 +88,4 @@ def test_saving_service_bus_settings_reports_their_effect(namespace, as_):
     fields = {name: value for name, value in fields.items() if value is not False} | {"default_message_time_to_live": "never"}
     fields["lock_duration"] = "1 min"
     response = client.post(f"/settings/{address}", fields, follow=True)
-    assert "DefaultMessageTimeToLive from 5 min to never" in said(response)
+    assert "DefaultMessageTimeToLive from 5 min to never" in notice_text(response)

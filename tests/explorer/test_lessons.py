@@ -432,7 +432,7 @@ def test_manual_removals_are_recorded_and_unrepeatable_actions_are_named(family,
     removed = [operate(queue, family, number, person) for number in (1, 2)]
     operate(queue, family, 3, person, Kind.DISCARD)
     operate(queue, family, 4, person, Kind.MOVE, options={"to": pages_of(family).operations.target("second")})
-    receive_by_hand(family, namespace, vera)
+    receive_manually(family, namespace, vera)
     bulk.change(removed[1], "undo", actor=person)
     text = vera.get(f"{at}scenario.toml").content.decode()
     assert '# not recorded: event = "restored", queue = "queue", number = 2' in text
@@ -460,7 +460,7 @@ def operate(queue, family, number, actor, kind=Kind.PURGE, **how):
     return done
 
 
-def receive_by_hand(family, namespace, client):
+def receive_manually(family, namespace, client):
     """Receive the message at the head, and delete or settle it where the page does so at once."""
     page, form = {
         "service_bus": ("receive/main", {"action": "receive", "count": "1", "mode": "receive-and-delete"}),

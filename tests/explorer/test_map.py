@@ -39,7 +39,7 @@ def link(source, target, kind=LinkKind.FORWARD, **more):
     return Link("shop", kind, source, target, more.get("parts", 1), more.get("key"))
 
 
-def ways(graph, *flow):
+def edges_of(graph, *flow):
     return [(edge.source, edge.target, edge.is_dead) for edge in graph.ways(DB, Flow(*flow))]
 
 
@@ -64,7 +64,7 @@ X, DLX = "shop exchange x", "shop exchange dlx"
 )
 def test_the_path_of_a_message_is_derived_from_its_flow(flow, expected):
     links = [link("x", 0, LinkKind.BINDING), link(0, "dlx", LinkKind.DEAD), link("dlx", 2, LinkKind.BINDING), link(0, 1)]
-    assert ways(graph_of(links=links), *flow) == expected
+    assert edges_of(graph_of(links=links), *flow) == expected
 
 
 def test_a_message_takes_the_shortest_path_of_exchange_bindings():
@@ -72,9 +72,9 @@ def test_a_message_takes_the_shortest_path_of_exchange_bindings():
         link("x", "y", LinkKind.BINDING), link("y", "z", LinkKind.BINDING), link("z", 0, LinkKind.BINDING),
         link("y", 0, LinkKind.BINDING), link("y", "x", LinkKind.BINDING),
     ]  # fmt: skip
-    found = ways(graph_of(links=links), 0, Way.IN, None, "x", "key:web")
+    found = edges_of(graph_of(links=links), 0, Way.IN, None, "x", "key:web")
     assert [target for _, target, _ in found] == [X, "shop exchange y", "a"]
-    assert [target for _, target, _ in ways(graph_of(), 0, Way.IN, None, "x", "key:web")] == [X, "a"]  # its binding is gone
+    assert [target for _, target, _ in edges_of(graph_of(), 0, Way.IN, None, "x", "key:web")] == [X, "a"]  # its binding is gone
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_too_large_a_message_is_refused_in_the_form(pages, as_):
 
 
 @pytest.fixture
-def by_hand(pages, as_):
+def manual_receiver(pages, as_):
     """An operator who holds message 5."""
     client = as_("operator")
     client.post(f"/receive/main/{pages.at}", {"action": "receive", "count": 1, "mode": "peek-lock"})
@@ -259,10 +259,10 @@ def by_hand(pages, as_):
     return client
 
 
-def test_messages_held_by_the_user_are_shown_after_a_reload(pages, by_hand, as_):
-    assert by_hand.row.locked_by == f"user:{by_hand.user.username}"
-    page = body_of(by_hand.get(f"/receive/main/{pages.at}"))
-    assert 'id="held-5"' in page and 'id="held-4"' not in page and str(by_hand.row.lock_token) in page
+def test_messages_held_by_the_user_are_shown_after_a_reload(pages, manual_receiver, as_):
+    assert manual_receiver.row.locked_by == f"user:{manual_receiver.user.username}"
+    page = body_of(manual_receiver.get(f"/receive/main/{pages.at}"))
+    assert 'id="held-5"' in page and 'id="held-4"' not in page and str(manual_receiver.row.lock_token) in page
     assert 'id="held-5"' not in body_of(as_("operator").get(f"/receive/main/{pages.at}"))
 
 
@@ -270,44 +270,46 @@ def settled(row):
     return reads.message(row.address, row.sequence_number)
 
 
-def test_an_abandon_reports_the_new_place_of_the_message(pages, by_hand, as_):
+def test_an_abandon_reports_the_new_place_of_the_message(pages, manual_receiver, as_):
     """It may be delivered three times."""
     said = []
     for _ in range(3):
-        token = str(reads.message(pages.shop, by_hand.row.sequence_number).row.lock_token)
-        said.append(body_of(by_hand.post(f"/receive/main/{pages.at}", {"token": token, "action": "abandon"}, follow=True)))
+        token = str(reads.message(pages.shop, manual_receiver.row.sequence_number).row.lock_token)
+        said.append(
+            body_of(manual_receiver.post(f"/receive/main/{pages.at}", {"token": token, "action": "abandon"}, follow=True))
+        )
         as_("operator").post(f"/receive/main/{pages.at}", {"action": "receive", "count": 1, "mode": "peek-lock"})
     assert "It is available again" in said[0] and "It is available again" in said[1]
     assert "It was the last delivery, so the message was dead-lettered" in said[2]
-    assert settled(by_hand.row).row.dead_letter_reason == "MaxDeliveryCountExceeded"
+    assert settled(manual_receiver.row).row.dead_letter_reason == "MaxDeliveryCountExceeded"
 
 
 @pytest.mark.parametrize("where", ["/receive/main/{at}", "/messages/{at}/5"])
-def test_each_settlement_works(pages, by_hand, where):
+def test_each_settlement_works(pages, manual_receiver, where):
     def settle(**data):
-        return by_hand.post(where.format(at=pages.at), {"token": str(by_hand.row.lock_token), **data})
+        return manual_receiver.post(where.format(at=pages.at), {"token": str(manual_receiver.row.lock_token), **data})
 
-    before = by_hand.row.locked_until
+    before = manual_receiver.row.locked_until
     assert settle(action="renew").status_code == 302
-    assert settled(by_hand.row).row.locked_until > before
+    assert settled(manual_receiver.row).row.locked_until > before
     settle(action="dead-letter", reason="Why not", description="because", property_name="seen", property_value="yes")
-    found = settled(by_hand.row)
+    found = settled(manual_receiver.row)
     assert (found.row.dead_letter_reason, found.row.dead_letter_description) == ("Why not", "because")
     assert tuple(found.application_properties["seen"]) == ("string", "yes")
     assert the_last_act().action == "dead-letter"
 
 
-def test_a_lost_lock_is_reported_and_changes_nothing(pages, by_hand):
-    token = str(by_hand.row.lock_token)
-    by_hand.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token})
-    response = by_hand.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token}, headers=FRAGMENT)
+def test_a_lost_lock_is_reported_and_changes_nothing(pages, manual_receiver):
+    token = str(manual_receiver.row.lock_token)
+    manual_receiver.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token})
+    response = manual_receiver.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token}, headers=FRAGMENT)
     assert response.status_code == 409 and "The lock supplied is invalid" in body_of(response)
     assert the_last_act().tracking_id in body_of(response)
 
 
 @pytest.mark.parametrize("data", [{"action": "complete"}, {"action": "complete", "token": "x"}, {"action": "explode"}])
-def test_invalid_requests_are_refused(pages, by_hand, data):
-    assert by_hand.post(f"/receive/main/{pages.at}", data, headers=FRAGMENT).status_code == 400
+def test_invalid_requests_are_refused(pages, manual_receiver, data):
+    assert manual_receiver.post(f"/receive/main/{pages.at}", data, headers=FRAGMENT).status_code == 400
 
 
 def test_an_input_error_has_no_tracking_id(pages, as_):

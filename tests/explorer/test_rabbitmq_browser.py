@@ -64,7 +64,7 @@ def test_a_policy_is_previewed_and_saved_by_keyboard(committed, browser):  # noq
 
 
 @pytest.fixture
-def graveyard(committed):
+def dead_letters(committed):
     """Three dead letters of mail: 2 to 4 beside 1, which the office has."""
     address = EntityAddress(committed.vhost, "dead")
     with rabbitmq.connect(committed.vhost, "gravedigger") as connection, connection.channel() as channel:
@@ -76,7 +76,7 @@ def graveyard(committed):
     return address
 
 
-def test_dead_letters_are_selected_as_a_range_and_moved_back_in_a_dialog(committed, graveyard, browser):  # noqa: F811
+def test_dead_letters_are_selected_as_a_range_and_moved_back_in_a_dialog(committed, dead_letters, browser):  # noqa: F811
     page = browser("operator", bypass_csp=True)
     page.goto(f"/entities/{committed.at}/dead")
     assert page.is_disabled("[data-bulk='Move']")
@@ -93,14 +93,14 @@ def test_dead_letters_are_selected_as_a_range_and_moved_back_in_a_dialog(committ
     page.wait_for_selector("dialog#ask", state="hidden")
     expect(page.locator("[data-bulk='Move']")).to_be_focused()  # where it was
     expect(page.locator("input[name=numbers]:checked")).to_have_count(3)
-    assert reads.counts(graveyard).active == 4
+    assert reads.counts(dead_letters).active == 4
     page.click("[data-bulk='Move']")
     page.click("dialog#ask[open] button[name=confirmed]")
     expect(page.locator("#notices")).to_contain_text("Moved 3 messages back to where they died last.")
-    assert reads.counts(graveyard).active == 1
+    assert reads.counts(dead_letters).active == 1
 
 
-def test_messages_are_moved_to_another_queue_by_keyboard(committed, graveyard, browser):  # noqa: F811
+def test_messages_are_moved_to_another_queue_by_keyboard(committed, dead_letters, browser):  # noqa: F811
     page = browser("operator")
     page.goto(f"/entities/{committed.at}/dead")
     page.keyboard.press("j")
@@ -118,7 +118,7 @@ def test_messages_are_moved_to_another_queue_by_keyboard(committed, graveyard, b
     assert reads.counts(EntityAddress(committed.vhost, "spare")).active == 1
 
 
-def test_a_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard, browser):  # noqa: F811
+def test_a_group_is_chosen_in_the_dialog_after_the_target(committed, dead_letters, browser):  # noqa: F811
     publish(committed.vhost, "mail.late", expiration="0")
     page = browser("operator")
     page.goto(f"/entities/{committed.at}/dead")
@@ -137,10 +137,10 @@ def test_a_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard, 
     page.focus("#ask button[name=confirmed]")
     page.keyboard.press("Enter")
     page.wait_for_selector("#notices .notice")
-    assert (reads.counts(graveyard).active, reads.counts(EntityAddress(committed.vhost, "spare")).active) == (4, 1)
+    assert (reads.counts(dead_letters).active, reads.counts(EntityAddress(committed.vhost, "spare")).active) == (4, 1)
 
 
-def test_a_dead_letter_is_moved_back_without_javascript(committed, graveyard, browser):  # noqa: F811
+def test_a_dead_letter_is_moved_back_without_javascript(committed, dead_letters, browser):  # noqa: F811
     page = browser("operator", java_script_enabled=False)
     page.goto(f"/entities/{committed.at}/dead")
     page.check("input[name=numbers][value='1']")
@@ -155,7 +155,9 @@ def test_a_dead_letter_is_moved_back_without_javascript(committed, graveyard, br
         "another target is asked about first"
     )
     page.click("button[name=confirmed]")
-    assert "Moved 1 message back to where they died last." in page.inner_text("#notices") and reads.counts(graveyard).active == 3
+    assert (
+        "Moved 1 message back to where they died last." in page.inner_text("#notices") and reads.counts(dead_letters).active == 3
+    )
 
 
 def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811

@@ -304,7 +304,7 @@ def test_a_refused_put_keeps_the_input_and_stores_nothing(account, as_, data, st
 
 
 @pytest.fixture
-def by_hand(account, as_):
+def manual_receiver(account, as_):
     """A queue with one message on a clock that stands still, and an operator; `do` posts to the page of the receiver."""
     address = EntityAddress(account, "by-hand")
     queue_storage.create_queue(address)
@@ -321,38 +321,40 @@ def by_hand(account, as_):
     return SimpleNamespace(address=address, client=client, do=do, held=held, step=lambda by: namespaces.step_clock(account, by))
 
 
-def test_a_pop_receipt_is_valid_after_the_lease_until_the_next_get(by_hand):
-    page = body_of(by_hand.do("get", numofmessages="1", visibilitytimeout="30 s"))
-    mine = by_hand.held()
+def test_a_pop_receipt_is_valid_after_the_lease_until_the_next_get(manual_receiver):
+    page = body_of(manual_receiver.do("get", numofmessages="1", visibilitytimeout="30 s"))
+    mine = manual_receiver.held()
     assert mine["receipt"] in page and "lease ends in" in page and "hello" in page
-    by_hand.step(timedelta(seconds=31))
-    page = body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
+    manual_receiver.step(timedelta(seconds=31))
+    page = body_of(manual_receiver.client.get(f"/receive/main/{at(manual_receiver.address)}"))
     assert "lease ended" in page and mine["receipt"] in page, "nobody got it since: the receipt counts (QS-051)"
-    assert "Deleted message" in body_of(by_hand.do("delete", **mine)) and reads.counts(by_hand.address).active == 0
+    assert (
+        "Deleted message" in body_of(manual_receiver.do("delete", **mine)) and reads.counts(manual_receiver.address).active == 0
+    )
     assert (the_last_act().action, the_last_act().outcome, the_last_act().target) == ("delete", "done", "message 1")
 
 
-def test_a_pop_receipt_is_invalid_after_another_get(by_hand):
-    by_hand.do("get", numofmessages="1", visibilitytimeout="1 s")
-    mine = by_hand.held()
-    by_hand.step(timedelta(seconds=1))
-    queue_storage.get(by_hand.address, actor=WORKER)
-    response = by_hand.do("delete", **mine)
+def test_a_pop_receipt_is_invalid_after_another_get(manual_receiver):
+    manual_receiver.do("get", numofmessages="1", visibilitytimeout="1 s")
+    mine = manual_receiver.held()
+    manual_receiver.step(timedelta(seconds=1))
+    queue_storage.get(manual_receiver.address, actor=WORKER)
+    response = manual_receiver.do("delete", **mine)
     assert response.status_code == 409 and mine["receipt"] in body_of(response), "what was typed stays"
-    assert the_last_act().outcome == "refused" and reads.counts(by_hand.address).active == 1
-    assert "You hold no pop receipts" in body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
+    assert the_last_act().outcome == "refused" and reads.counts(manual_receiver.address).active == 1
+    assert "You hold no pop receipts" in body_of(manual_receiver.client.get(f"/receive/main/{at(manual_receiver.address)}"))
 
 
-def test_an_update_returns_a_new_pop_receipt_and_may_replace_the_text(by_hand):
-    by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
-    mine = by_hand.held()
-    part = body_of(by_hand.do("update", visibilitytimeout="10 min", replace="1", text="better", **mine))
-    assert by_hand.held()["receipt"] in part and mine["receipt"] not in part
-    [row] = reads.list_messages(by_hand.address).rows
-    assert row.visible_at - row.read_at == timedelta(minutes=10) and reads.body(by_hand.address, 1).content == b"better"
-    by_hand.do("update", visibilitytimeout="0", **by_hand.held())
-    [row] = reads.list_messages(by_hand.address).rows
-    assert str(row.display_state) == "visible" and reads.body(by_hand.address, 1).content == b"better"
+def test_an_update_returns_a_new_pop_receipt_and_may_replace_the_text(manual_receiver):
+    manual_receiver.do("get", numofmessages="1", visibilitytimeout="30 s")
+    mine = manual_receiver.held()
+    part = body_of(manual_receiver.do("update", visibilitytimeout="10 min", replace="1", text="better", **mine))
+    assert manual_receiver.held()["receipt"] in part and mine["receipt"] not in part
+    [row] = reads.list_messages(manual_receiver.address).rows
+    assert row.visible_at - row.read_at == timedelta(minutes=10) and reads.body(manual_receiver.address, 1).content == b"better"
+    manual_receiver.do("update", visibilitytimeout="0", **manual_receiver.held())
+    [row] = reads.list_messages(manual_receiver.address).rows
+    assert str(row.display_state) == "visible" and reads.body(manual_receiver.address, 1).content == b"better"
 
 
 @pytest.mark.parametrize(
@@ -368,18 +370,18 @@ def test_an_update_returns_a_new_pop_receipt_and_may_replace_the_text(by_hand):
         ("renew", {}, 400),
     ],
 )
-def test_bad_input_is_reported_at_its_field(by_hand, action, data, status):
-    response = by_hand.do(action, **data)
+def test_bad_input_is_reported_at_its_field(manual_receiver, action, data, status):
+    response = manual_receiver.do(action, **data)
     assert response.status_code == status, body_of(response)
-    assert [str(row.display_state) for row in reads.list_messages(by_hand.address).rows] == ["visible"]
+    assert [str(row.display_state) for row in reads.list_messages(manual_receiver.address).rows] == ["visible"]
 
 
-def test_the_holder_of_the_pop_receipt_settles_a_message_on_its_page(by_hand):
-    by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
-    address = f"/messages/{at(by_hand.address)}/1"
-    assert "You hold its pop receipt" in body_of(by_hand.client.get(address))
-    assert by_hand.client.post(address, {"action": "delete", **by_hand.held()})["Location"] == address
-    page = body_of(by_hand.client.get(address))
+def test_the_holder_of_the_pop_receipt_settles_a_message_on_its_page(manual_receiver):
+    manual_receiver.do("get", numofmessages="1", visibilitytimeout="30 s")
+    address = f"/messages/{at(manual_receiver.address)}/1"
+    assert "You hold its pop receipt" in body_of(manual_receiver.client.get(address))
+    assert manual_receiver.client.post(address, {"action": "delete", **manual_receiver.held()})["Location"] == address
+    page = body_of(manual_receiver.client.get(address))
     assert (
         "It is no longer in the queue." in page
         and "Deleted with its pop receipt" in page
@@ -590,8 +592,8 @@ def test_a_removed_message_is_found_by_the_search(jobs, as_):
     assert "removed" in page and f"/messages/{jobs}/{gone.sequence_number}" in page
 
 
-def test_a_user_does_not_see_the_pop_receipts_of_another_user(by_hand, as_):
-    by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
+def test_a_user_does_not_see_the_pop_receipts_of_another_user(manual_receiver, as_):
+    manual_receiver.do("get", numofmessages="1", visibilitytimeout="30 s")
     other = as_("operator")
-    assert "You hold no pop receipts" in body_of(other.get(f"/receive/main/{at(by_hand.address)}"))
-    assert Right.LISTEN in Actor.local().rights and the_last_act().actor == f"user:{by_hand.client.user.username}"
+    assert "You hold no pop receipts" in body_of(other.get(f"/receive/main/{at(manual_receiver.address)}"))
+    assert Right.LISTEN in Actor.local().rights and the_last_act().actor == f"user:{manual_receiver.client.user.username}"

@@ -342,7 +342,7 @@ def test_a_message_page_explains_why_a_message_is_not_delivered(pages, as_, cart
 
 
 @pytest.fixture
-def by_hand(as_, carts):
+def session_receiver(as_, carts):
     """An operator who holds cart-a, with its first message received; `do` posts to it."""
     client, address = as_("operator"), f"/receive/main/{carts}"
     client.post(address, {"action": "accept", "session_id": "cart-a", "count": "1"})
@@ -355,10 +355,10 @@ def by_hand(as_, carts):
     return client
 
 
-def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
-    by_hand.do("set-state", state='{"aisle": 2}')
+def test_sessions_are_listed_with_holder_and_state(carts, as_, session_receiver):
+    session_receiver.do("set-state", state='{"aisle": 2}')
     page = body_of(as_("operator").get(f"/entities/{carts}?tab=sessions"))
-    assert page.index("cart-a") < page.index("cart-b") and by_hand.user.username in page and "aisle" in page
+    assert page.index("cart-a") < page.index("cart-b") and session_receiver.user.username in page and "aisle" in page
     assert "aisle" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
     found = as_("viewer").get(f"/entities/{carts}?tab=sessions&session=-b").context["sessions"].rows
     assert [(row.session_id, str(row.messages), row.locked_until) for row in found] == [("cart-b", "1", None)]
@@ -366,57 +366,57 @@ def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
     assert {row.sequence_number for row in listed} == {1, 2}
 
 
-def test_the_messages_of_a_session_are_processed_in_order(carts, by_hand):
-    page = body_of(by_hand.get(by_hand.address))
+def test_the_messages_of_a_session_are_processed_in_order(carts, session_receiver):
+    page = body_of(session_receiver.get(session_receiver.address))
     assert 'id="held-1"' in page and 'value="cart-a"' in page and 'value="renew"' not in page
     token = str(reads.message(carts, 1).row.lock_token)
-    by_hand.do("complete", token=token)
+    session_receiver.do("complete", token=token)
     before = reads.sessions(carts, part="cart-a").rows[0].locked_until
-    by_hand.do("renew-session")
+    session_receiver.do("renew-session")
     assert reads.sessions(carts, part="cart-a").rows[0].locked_until > before
-    by_hand.do("receive-session", count="5")
-    assert 'id="held-2"' in body_of(by_hand.get(by_hand.address))
-    by_hand.do("set-state", state="a\r\nb")
-    by_hand.do("close-session")
+    session_receiver.do("receive-session", count="5")
+    assert 'id="held-2"' in body_of(session_receiver.get(session_receiver.address))
+    session_receiver.do("set-state", state="a\r\nb")
+    session_receiver.do("close-session")
     [row] = reads.sessions(carts, part="cart-a").rows
     assert (row.locked_until, row.state) == (None, b"a\nb") and reads.message(carts, 2).row.delivery_count == 0
-    acts = AuditRecord.objects.filter(actor=f"user:{by_hand.user.username}").values_list("action", flat=True)
+    acts = AuditRecord.objects.filter(actor=f"user:{session_receiver.user.username}").values_list("action", flat=True)
     assert {"accept session", "complete", "renew session", "receive from session", "set session state", "close session"} <= set(
         acts
     )
 
 
-def test_the_next_session_is_accepted_without_an_id(carts, by_hand, as_):
+def test_the_next_session_is_accepted_without_an_id(carts, session_receiver, as_):
     other = as_("operator")
-    response = other.post(by_hand.address, {"action": "accept", "session_id": "", "count": "1"}, headers=FRAGMENT)
+    response = other.post(session_receiver.address, {"action": "accept", "session_id": "", "count": "1"}, headers=FRAGMENT)
     assert "Accepted session cart-b, with 1 message received" in body_of(response)
-    refused = as_("operator").post(by_hand.address, {"action": "accept"}, headers=FRAGMENT)
+    refused = as_("operator").post(session_receiver.address, {"action": "accept"}, headers=FRAGMENT)
     assert refused.status_code == 409 and "available" in body_of(refused)
-    held = as_("operator").post(by_hand.address, {"action": "accept", "session_id": "cart-a"}, headers=FRAGMENT)
+    held = as_("operator").post(session_receiver.address, {"action": "accept", "session_id": "cart-a"}, headers=FRAGMENT)
     assert held.status_code == 409 and "another receiver holds it" in body_of(held)
 
 
-def test_messages_received_and_deleted_from_a_session_are_shown_once(carts, by_hand):
-    response = by_hand.do("receive-session", count="1", mode="receive-and-delete")
+def test_messages_received_and_deleted_from_a_session_are_shown_once(carts, session_receiver):
+    response = session_receiver.do("receive-session", count="1", mode="receive-and-delete")
     assert response.status_code == 200 and "Received and deleted" in body_of(response) and reads.message(carts, 2) is None
 
 
-def test_deferred_messages_of_a_session_are_received_through_it(carts, by_hand):
-    by_hand.do("defer", token=str(reads.message(carts, 1).row.lock_token))
-    assert by_hand.do("receive-session-deferred", numbers="x").status_code == 400
-    by_hand.do("receive-session-deferred", numbers="1")
-    assert 'id="held-1"' in body_of(by_hand.get(by_hand.address))
+def test_deferred_messages_of_a_session_are_received_through_it(carts, session_receiver):
+    session_receiver.do("defer", token=str(reads.message(carts, 1).row.lock_token))
+    assert session_receiver.do("receive-session-deferred", numbers="x").status_code == 400
+    session_receiver.do("receive-session-deferred", numbers="1")
+    assert 'id="held-1"' in body_of(session_receiver.get(session_receiver.address))
 
 
 @pytest.mark.parametrize("data", [{"token": "x"}, {"token": ""}])
-def test_a_session_action_without_a_token_is_refused(by_hand, data):
-    assert by_hand.do("renew-session", **data).status_code == 400
+def test_a_session_action_without_a_token_is_refused(session_receiver, data):
+    assert session_receiver.do("renew-session", **data).status_code == 400
 
 
-def test_a_lost_session_is_reported(carts, by_hand):
-    by_hand.do("close-session")
+def test_a_lost_session_is_reported(carts, session_receiver):
+    session_receiver.do("close-session")
     lost = {"action": "renew-session", "session_id": "cart-a", "token": "00000000-0000-0000-0000-000000000001"}
-    response = by_hand.post(by_hand.address, lost, headers=FRAGMENT)
+    response = session_receiver.post(session_receiver.address, lost, headers=FRAGMENT)
     assert response.status_code == 409 and "no longer held" in body_of(response)
 
 
@@ -434,7 +434,7 @@ def test_releasing_all_locks_is_confirmed_and_audited(pages, as_):
     assert as_("viewer").get(f"/release-locks/{pages.at}").status_code == 403
 
 
-def test_released_session_locks_are_lost(carts, by_hand, as_):
+def test_released_session_locks_are_lost(carts, session_receiver, as_):
     as_("operator").post(f"/release-locks/{carts}")
     assert reads.sessions(carts, part="cart-a").rows[0].locked_until is None
 

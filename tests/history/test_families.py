@@ -36,7 +36,7 @@ def account(postgres):
     return name
 
 
-def lives(folder, queue):
+def archived_lives(folder, queue):
     """The archived lives of a queue, by number."""
     archive.archive_events()
     return {row["sequence_number"]: row for row in derived(folder)[0] if row["entity_id"] == entity_id(queue)}
@@ -64,13 +64,13 @@ def test_a_dead_lettered_message_ends_in_its_queue_and_begins_in_the_target(arch
         namespaces.step_clock(vhost, 60 * SECOND)
         assert channel.get("work") is None
         channel.ack(channel.get("dead").delivery_tag)
-    found = lives(archive_folder, queue)
+    found = archived_lives(archive_folder, queue)
     assert ends(found) == {
         1: (EventKind.COMPLETED, None), 2: (EventKind.MOVED, "rejected"), 3: (EventKind.MOVED, "expired")
     }  # fmt: skip
     assert found[2]["first_received_at"] == found[2]["enqueued_at"] + SECOND == found[2]["ended_at"]
     assert (found[3]["first_received_at"], found[3]["ended_at"]) == (None, found[3]["enqueued_at"] + 61 * SECOND)
-    assert ends(lives(archive_folder, dead)) == {1: (EventKind.COMPLETED, None)}
+    assert ends(archived_lives(archive_folder, dead)) == {1: (EventKind.COMPLETED, None)}
     moved = [e for e in events(queue) if e.kind == EventKind.MOVED][0]
     assert moved.details["to"] == [{"entity": entity_id(dead), "path": "dead", "sequence_number": 1}]
     sent = events(dead, 1)[0]
@@ -88,7 +88,7 @@ def test_a_message_without_a_dead_letter_target_ends_in_its_queue(archive_folder
     assert rabbitmq.get(queue, no_ack=True).number == 3
     publish(queue, b"4")
     assert rabbitmq.purge_queue(queue) == 1
-    assert ends(lives(archive_folder, queue)) == {
+    assert ends(archived_lives(archive_folder, queue)) == {
         1: (EventKind.DROPPED, "maxlen"),
         2: (EventKind.EXPIRED, "expired"),
         3: (EventKind.RECEIVED_AND_DELETED, None),
@@ -110,13 +110,13 @@ def test_storage_messages_end_by_delete_clear_expiry_and_poison(archive_folder, 
     run(tidying.expire_batch(entity_id(jobs)))
     storage.put(jobs, "cleared")
     storage.clear(jobs)
-    found = lives(archive_folder, jobs)
+    found = archived_lives(archive_folder, jobs)
     assert {number: kind for number, (kind, _) in ends(found).items()} == {
         1: EventKind.COMPLETED, 2: EventKind.MOVED, 3: EventKind.EXPIRED, 4: EventKind.PURGED
     }  # fmt: skip
     assert found[2]["reason"] == "MaxDequeueCountExceeded"
     assert found[2]["delivery_count"] == 1
-    assert lives(archive_folder, EntityAddress(account, "jobs-poison")) == {}
+    assert archived_lives(archive_folder, EntityAddress(account, "jobs-poison")) == {}
 
 
 def test_a_time_to_live_beyond_64_bits_is_archived_as_the_maximum(archive_folder, account):

@@ -1,8 +1,8 @@
 from tests.fixtures import (  # noqa: F401 - fixtures
     account,
     broker_database,
+    fresh_room_check,
     full_disk,
-    looks_anew,
     make_queue,
     namespace,
     queue,

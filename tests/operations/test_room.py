@@ -18,7 +18,7 @@ OTTO = Actor("user", "otto", Right.ALL)
 MB = 2**20
 LARGE = 250_000
 
-pytestmark = pytest.mark.usefixtures("looks_anew")
+pytestmark = pytest.mark.usefixtures("fresh_room_check")
 
 
 def start(kind, address, tab, family=Family.SERVICE_BUS, **how):

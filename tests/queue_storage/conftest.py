@@ -11,7 +11,7 @@ from tests.fixtures import *  # noqa: F403
 
 
 @pytest.fixture(autouse=True)
-def looks_are_cheap(monkeypatch):
+def always_refreshed(monkeypatch):
     """However slow the machine is: a get that finds too little looks from the beginning."""
     monkeypatch.setattr(getting, "CHEAP_REFRESH", float("inf"))
 

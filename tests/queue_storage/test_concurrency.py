@@ -18,7 +18,7 @@ from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
 from tests.broker_state import entity_id, events, ledger_agrees
-from tests.combined_calls import behind_the_first, group_sizes
+from tests.combined_calls import group_sizes, results_behind_first
 from tests.eventually import eventually
 
 SECOND = timedelta(seconds=1)
@@ -50,14 +50,14 @@ def test_puts_and_deletes_of_threads_are_combined(queue, monkeypatch):
     groups, of = group_sizes(monkeypatch, putting._puts, changing._deletions), entity_id(queue)
     texts = [str(n) for n in range(6)]
     counter = "SELECT FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE"
-    found = behind_the_first(putting._puts, counter, of, [lambda text=text: put(queue, text) for text in texts])
+    found = results_behind_first(putting._puts, counter, of, [lambda text=text: put(queue, text) for text in texts])
     assert groups == [1, 5] and sorted(m.sequence_number for m in found) == list(range(1, 7))
     there = {m.sequence_number: m.text for m in peek(queue, 32)}
     assert [there[m.sequence_number] for m in found] == texts  # each call has the message of its own text
     groups.clear()
     keys = [(m.message_id, m.pop_receipt) for m in found[:5]] + [(found[5].message_id, found[0].pop_receipt)]
     messages = "SELECT FROM vitrine_message WHERE entity_id = %s FOR UPDATE"
-    deleted = behind_the_first(changing._deletions, messages, of, [lambda key=key: delete(queue, *key) for key in keys])
+    deleted = results_behind_first(changing._deletions, messages, of, [lambda key=key: delete(queue, *key) for key in keys])
     assert groups[:2] == [1, 5] and deleted[:5] == [None] * 5 and isinstance(deleted[5], PopReceiptMismatch)
     assert [m.text for m in peek(queue, 32)] == ["5"] and ledger_agrees(queue)
 
@@ -130,7 +130,7 @@ def test_only_one_of_two_updates_with_the_same_receipt_succeeds(queue):
     assert ledger_agrees(queue)
 
 
-def meanwhile(statement, params, action, then=lambda other: None):
+def during_transaction(statement, params, action, then=lambda other: None):
     """Run `action` in a thread while another connection has run a statement and not committed yet; `then` is done there before it
     is. Returns the action's answer, or what it was refused."""
     answers = []
@@ -162,7 +162,7 @@ def test_an_operation_on_a_row_being_changed_waits_and_checks_the_new_version(qu
         "entity_id": entity_id(queue), "numbers": [1], "message_ids": [message.message_id], "receipts": [message.pop_receipt],
         "actor": "t", "holder": "t", "visibility": 20 * SECOND, "body": b"longer than before",
     }  # fmt: skip
-    answer = meanwhile(
+    answer = during_transaction(
         SQL["storage_update"],
         call("storage_update", **params).params,
         {
@@ -198,7 +198,7 @@ def test_an_operation_that_waited_while_a_message_became_visible_counts_it_once(
         other.execute(change.sql, change.params)
 
     lock = "SELECT FROM vitrine_message WHERE entity_id = %s FOR UPDATE"
-    assert meanwhile(lock, [entity_id(queue)], lambda: action(queue), make_visible) in (1, [1])
+    assert during_transaction(lock, [entity_id(queue)], lambda: action(queue), make_visible) in (1, [1])
     assert ledger_agrees(queue)
 
 
@@ -206,7 +206,7 @@ def test_a_clear_continues_after_a_concurrent_clear(queue):
     """That all of a batch is gone does not say that there are no more (QS-064)."""
     put_all(queue, ["x"] * (BATCH + 10))
     batch = {"entity_id": entity_id(queue), "numbers": [*range(1, BATCH + 1)], "actor": "t", "kind": 14}
-    assert meanwhile(SQL["storage_remove"], batch, lambda: queue_storage.clear(queue)) == 10
+    assert during_transaction(SQL["storage_remove"], batch, lambda: queue_storage.clear(queue)) == 10
     assert queue_storage.approximate_count(queue) == 0
     assert ledger_agrees(queue)
 

@@ -17,7 +17,7 @@ from .test_time import sweep
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
-def told(previewed):
+def effect_counts(previewed):
     return {effect.what: effect.count for effect in previewed.effects}
 
 
@@ -42,11 +42,11 @@ def jobs(make_queue, step):
 
 def test_a_lower_maximum_moves_messages_dequeued_as_often(jobs, step):
     before = preview_options(jobs, max_dequeue_count=3)
-    assert told(before) == {OptionsEffect.POISONED: 1, OptionsEffect.POISONED_LATER: 1}
+    assert effect_counts(before) == {OptionsEffect.POISONED: 1, OptionsEffect.POISONED_LATER: 1}
     assert before.notes == ("Messages dequeued 3 times are moved to 'queue-1-poison' (QS-105).",)
     assert [(effect.samples, effect.reason) for effect in before.effects] == [((1,), "queue-1-poison"), ((2,), "queue-1-poison")]
     assert queue_storage.get_queue(jobs).max_dequeue_count is None
-    assert told(change_options(jobs, max_dequeue_count=3)) == told(before)
+    assert effect_counts(change_options(jobs, max_dequeue_count=3)) == effect_counts(before)
     assert queue_storage.get_queue(jobs).max_dequeue_count == 3
     sweep(jobs)
     assert (texts(jobs), texts(poison_of(jobs))) == (["once", "never"], ["thrice"])
@@ -56,29 +56,36 @@ def test_a_lower_maximum_moves_messages_dequeued_as_often(jobs, step):
 
 
 def test_a_maximum_of_one_leaves_messages_that_were_never_dequeued(jobs):
-    assert told(preview_options(jobs, max_dequeue_count=1)) == {OptionsEffect.POISONED: 2, OptionsEffect.POISONED_LATER: 1}
-    assert told(preview_options(jobs, max_dequeue_count=4)) == {}
+    assert effect_counts(preview_options(jobs, max_dequeue_count=1)) == {
+        OptionsEffect.POISONED: 2,
+        OptionsEffect.POISONED_LATER: 1,
+    }
+    assert effect_counts(preview_options(jobs, max_dequeue_count=4)) == {}
 
 
 def test_a_higher_maximum_makes_spent_messages_available_again(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)  # before anybody meets them
-    assert told(preview_options(jobs, max_dequeue_count=4)) == {OptionsEffect.DELIVERED_AGAIN: 2}
+    assert effect_counts(preview_options(jobs, max_dequeue_count=4)) == {OptionsEffect.DELIVERED_AGAIN: 2}
     lifted = preview_options(jobs, max_dequeue_count=None)
-    assert told(lifted) == {OptionsEffect.DELIVERED_AGAIN: 2} and lifted.notes == ("The number of dequeues is unlimited.",)
+    assert effect_counts(lifted) == {OptionsEffect.DELIVERED_AGAIN: 2} and lifted.notes == (
+        "The number of dequeues is unlimited.",
+    )
 
 
 def test_another_poison_queue_redirects_spent_messages(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)
     redirected = preview_options(jobs, poison_queue="elsewhere")
-    assert told(redirected) == {OptionsEffect.REDIRECTED: 2} and {effect.reason for effect in redirected.effects} == {"elsewhere"}
-    assert told(preview_options(jobs, poison_queue="queue-1-poison")) == {}  # the one it had
+    assert effect_counts(redirected) == {OptionsEffect.REDIRECTED: 2} and {effect.reason for effect in redirected.effects} == {
+        "elsewhere"
+    }
+    assert effect_counts(preview_options(jobs, poison_queue="queue-1-poison")) == {}  # the one it had
 
 
 def test_messages_that_expire_before_they_are_visible_are_never_moved(make_queue, step):
     address = make_queue()
     put(address, "short", time_to_live=10 * SECOND)
     get(address, visibility_timeout=MINUTE)
-    assert told(preview_options(address, max_dequeue_count=1)) == {}
+    assert effect_counts(preview_options(address, max_dequeue_count=1)) == {}
 
 
 def test_a_shorter_grace_removes_messages_that_expired_earlier(make_queue, step):
@@ -88,16 +95,18 @@ def test_a_shorter_grace_removes_messages_that_expired_earlier(make_queue, step)
     put(address, "new", time_to_live=SECOND)
     step(2 * MINUTE)
     shorter = preview_options(address, expiry_grace=3 * MINUTE)
-    assert told(shorter) == {OptionsEffect.REMOVED: 1} and [effect.samples for effect in shorter.effects] == [(1,)]
+    assert effect_counts(shorter) == {OptionsEffect.REMOVED: 1} and [effect.samples for effect in shorter.effects] == [(1,)]
     assert shorter.notes == ("Expired messages, which clients never receive, are shown for 3 min (QS-923).",)
-    assert told(preview_options(address, expiry_grace=20 * MINUTE)) == {}
-    assert told(change_options(address, expiry_grace=timedelta(0))) == {OptionsEffect.REMOVED: 2}
-    assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {OptionsEffect.VISIBLE_LONGER: 2}
+    assert effect_counts(preview_options(address, expiry_grace=20 * MINUTE)) == {}
+    assert effect_counts(change_options(address, expiry_grace=timedelta(0))) == {OptionsEffect.REMOVED: 2}
+    assert effect_counts(preview_options(address, expiry_grace=10 * MINUTE)) == {OptionsEffect.VISIBLE_LONGER: 2}
 
 
 def test_strict_visibility_affects_no_message_and_says_so(jobs):
     strict = preview_options(jobs, strict_visibility=True)
-    assert told(strict) == {} and strict.notes[0].startswith("Updates that hide a message until after it expires are refused")
+    assert effect_counts(strict) == {} and strict.notes[0].startswith(
+        "Updates that hide a message until after it expires are refused"
+    )
     assert "nothing changes" in preview_options(jobs).notes[0]
     assert preview_options(jobs, history_level=1).notes == ()
 
@@ -169,7 +178,7 @@ def test_a_preview_is_outdated_by_the_same_number_of_other_messages(make_queue, 
     queue_storage.clear(address)
     put(address, "second")
     fail(address, step, 1)
-    assert told(preview_options(address, max_dequeue_count=1)) == told(found) == {OptionsEffect.POISONED: 1}
+    assert effect_counts(preview_options(address, max_dequeue_count=1)) == effect_counts(found) == {OptionsEffect.POISONED: 1}
     with pytest.raises(PreviewOutdated):
         change_options(address, max_dequeue_count=1, token=found.token)
 

@@ -49,7 +49,7 @@ def sweep(address):
 
 
 @pytest.fixture
-def look_at_once(monkeypatch):
+def refreshed_by_each_get(monkeypatch):
     """Gets look from the beginning each time, as they do now and then."""
     monkeypatch.setattr(getting, "REFRESH_EVERY", 0.0)
     monkeypatch.setattr(getting, "REST_FACTOR", 0)
@@ -118,7 +118,7 @@ def test_leases_that_ended_early_leave_nothing_in_the_ledger(queue):
 # The hint
 
 
-def test_the_hint_advances_as_messages_are_taken(queue, step, look_at_once):
+def test_the_hint_advances_as_messages_are_taken(queue, step, refreshed_by_each_get):
     put(queue, "a")
     step(10 * SECOND)
     second = put(queue, "b")
@@ -135,7 +135,7 @@ def test_a_message_committed_below_the_hint_is_found_by_a_get_with_too_few_resul
     assert texts(get(queue)) == ["late"]
 
 
-def test_a_message_committed_below_the_hint_is_found_periodically_under_load(queue, step, look_at_once):
+def test_a_message_committed_below_the_hint_is_found_periodically_under_load(queue, step, refreshed_by_each_get):
     _commit_below_the_hint(queue, step)
     put_all(queue, ["new"] * 10)
     assert "late" in texts(get(queue)) + texts(get(queue)) + texts(get(queue))

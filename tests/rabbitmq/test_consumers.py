@@ -12,7 +12,7 @@ from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages import local_consumers
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
-from tests.broker_state import ledger_agrees, somebody_waits
+from tests.broker_state import has_waiting_receiver, ledger_agrees
 from tests.eventually import eventually
 
 from .connected import as_another_process, bodies, is_there, query, send
@@ -214,7 +214,7 @@ def test_the_next_consumer_is_woken_when_the_single_active_consumer_ends(connect
 
     thread = threading.Thread(target=wait)
     thread.start()
-    eventually(lambda: next_.waits and somebody_waits(address))
+    eventually(lambda: next_.waits and has_waiting_receiver(address))
     active.cancel("1")
     thread.join(10)
     assert bodies(found) == "a"
@@ -235,7 +235,7 @@ def test_waiting_for_deliveries_ends_with_the_first_delivery(channel, queue):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    eventually(lambda: channel.waits and somebody_waits(other))
+    eventually(lambda: channel.waits and has_waiting_receiver(other))
     send(other, "x")
     thread.join(10)
     assert bodies(found) == "x" and not channel.waits

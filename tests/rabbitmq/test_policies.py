@@ -40,7 +40,7 @@ def publish(vhost):
     return lambda *bodies: rabbitmq.publish(vhost, [Publication(body.encode(), routing_key="q") for body in bodies])
 
 
-def in_force(address):
+def effective(address):
     """What is in force as shown, which is what is stored."""
     values = rabbitmq.effective(address).values
     assert rabbitmq.get_queue(address).effective == values
@@ -60,7 +60,7 @@ def test_only_one_policy_applies(declare, put):
     address = declare()
     put("low", {"message-ttl": 1000, "max-length": 10}, priority=1)
     put("high", {"expires": 60000}, priority=5)
-    assert in_force(address) == {"expires": 60000, "policy": "high"}
+    assert effective(address) == {"expires": 60000, "policy": "high"}
 
 
 def test_of_equal_priorities_the_lowest_name_wins(declare, put):
@@ -68,9 +68,9 @@ def test_of_equal_priorities_the_lowest_name_wins(declare, put):
     put("b", {"max-length": 2})
     put("a", {"max-length": 1})
     address = declare()
-    assert in_force(address) == {"max_length": 1, "policy": "a"}
+    assert effective(address) == {"max_length": 1, "policy": "a"}
     put("c", {"max-length": 3}, priority=0.5)
-    assert in_force(address)["policy"] == "c"
+    assert effective(address)["policy"] == "c"
 
 
 def test_policy_and_operator_policy_are_merged(declare, put):
@@ -79,7 +79,7 @@ def test_policy_and_operator_policy_are_merged(declare, put):
     put("users", {"message-ttl": 1000, "max-length": 100, "dead-letter-exchange": "px"})
     put("operators", {"message-ttl": 500, "expires": 900000}, is_operator=True)
     put("other operators", {"max-length": 1}, is_operator=True, priority=-1)
-    assert in_force(address) == {
+    assert effective(address) == {
         "message_ttl": 500,
         "expires": 900000,
         "max_length": 100,
@@ -103,7 +103,7 @@ def test_the_lowest_number_applies_and_for_other_values_the_argument(declare, pu
     put("p", {"message-ttl": 1000, "max-length": 100, "dead-letter-exchange": "theirs", "overflow": "drop-head", "expires": 4000})
     put("o", {"message-ttl": 500}, is_operator=True)
     found = rabbitmq.effective(address)
-    assert in_force(address) == {
+    assert effective(address) == {
         "message_ttl": 500,
         "max_length": 3,
         "dead_letter_exchange": "mine",
@@ -143,12 +143,12 @@ def test_policies_apply_at_declaration_and_at_every_change(vhost, declare, put):
     before = declare("before")
     assert put("p", {"max-length": 5}).created
     after = declare("after")
-    assert in_force(before) == in_force(after) == {"max_length": 5, "policy": "p"}
+    assert effective(before) == effective(after) == {"max_length": 5, "policy": "p"}
     change = put("p", {"max-length": 6}, pattern="^b")
     assert (change.created, len(change.queues)) == (False, 2)
-    assert (in_force(before), in_force(after)) == ({"max_length": 6, "policy": "p"}, {})
+    assert (effective(before), effective(after)) == ({"max_length": 6, "policy": "p"}, {})
     assert rabbitmq.delete_policy(vhost, "p").deleted
-    assert in_force(before) == {}
+    assert effective(before) == {}
     assert rabbitmq.delete_policy(vhost, "p") == (False, False, (), ())
     assert not rabbitmq.delete_policy(vhost, "p", operator=True).deleted
 
@@ -156,7 +156,7 @@ def test_policies_apply_at_declaration_and_at_every_change(vhost, declare, put):
 def test_server_named_queues_match_too(vhost, put):
     """RMQ-209"""
     put("p", {"max-length": 5}, pattern=r"^amq\.gen-")
-    assert in_force(rabbitmq.declare_queue(EntityAddress(vhost, "")).address) == {"max_length": 5, "policy": "p"}
+    assert effective(rabbitmq.declare_queue(EntityAddress(vhost, "")).address) == {"max_length": 5, "policy": "p"}
 
 
 def test_a_policy_for_exchanges_never_applies_to_a_queue(vhost, declare, put):
@@ -166,8 +166,8 @@ def test_a_policy_for_exchanges_never_applies_to_a_queue(vhost, declare, put):
     rabbitmq.declare_exchange(vhost, "same name")
     put("exchanges", {"alternate-exchange": "ae", "max-length": 1}, apply_to="exchanges")
     put("classic", {"max-length": 7}, apply_to="classic_queues")
-    assert in_force(address) == {"max_length": 7, "policy": "classic"}
-    assert in_force(quorum) == {"delivery_limit": 20}
+    assert effective(address) == {"max_length": 7, "policy": "classic"}
+    assert effective(quorum) == {"delivery_limit": 20}
     expected = {"alternate_exchange": "ae", "policy": "exchanges"}
     assert rabbitmq.effective_of_exchange(vhost, "same name").values == expected
     assert rabbitmq.get_exchange(vhost, "same name").effective == expected
@@ -179,7 +179,7 @@ def test_settings_added_by_a_policy_do_not_affect_redeclarations(declare, put):
     """RMQ-211"""
     address = declare()
     put("p", {"dead-letter-exchange": "amq.fanout"})
-    assert in_force(address)["dead_letter_exchange"] == "amq.fanout"
+    assert effective(address)["dead_letter_exchange"] == "amq.fanout"
     assert declare() == address
     with pytest.raises(AmqpError, match="inequivalent arg 'x-dead-letter-exchange'"):
         declare(dead_letter_exchange="amq.fanout")
@@ -331,7 +331,7 @@ def test_a_bad_policy_is_refused_and_nothing_changes(vhost, declare, put):
     ):
         with pytest.raises(InvalidPolicy, match=text):
             put("p", definition, **more)
-    assert in_force(address) == {"max_length": 5, "policy": "p"}
+    assert effective(address) == {"max_length": 5, "policy": "p"}
     assert run(compiled.current(vhost)).version == version
 
 
@@ -355,7 +355,7 @@ def test_policies_affect_only_their_virtual_host(vhost, declare, put):
     rabbitmq.create_vhost(vhost + " 2")
     other = rabbitmq.declare_queue(EntityAddress(vhost + " 2", "q")).address
     put("p", {"max-length": 1})
-    assert in_force(other) == {}
+    assert effective(other) == {}
 
 
 def test_setting_policies_requires_the_right_to_manage(vhost):

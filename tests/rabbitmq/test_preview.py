@@ -40,11 +40,11 @@ def apply(would):
     return rabbitmq.change_policy(would.vhost, would.name, would.is_operator, would.after, token=would.token)
 
 
-def told(previewed):
+def effects_of(previewed):
     return [(str(e.what), e.address.path, e.count, e.reason) for e in previewed.effects]
 
 
-def left(queue):
+def departures(queue):
     """How many messages left a queue, by the kind of their last event."""
     rows = connections.current().execute(
         "SELECT kind, count(*) FROM vitrine_message_event WHERE entity_id = %s AND kind = ANY (%s) GROUP BY kind",
@@ -87,7 +87,7 @@ def test_a_lowered_limit_trims_from_the_head(vhost):
     queue = queue_of(vhost)
     send(queue, *(b"%d" % n for n in range(10)))
     would = rabbitmq.preview_policy(vhost, Policy("p", "", {"max-length": 3}))
-    assert told(would) == [
+    assert effects_of(would) == [
         ("too many", "q", 7, None),
         ("dropped", "q", 7, "maxlen: no dead-letter exchange"),
     ]
@@ -95,7 +95,7 @@ def test_a_lowered_limit_trims_from_the_head(vhost):
     assert rabbitmq.get_queue(queue).messages == 10
     apply(would)
     assert rabbitmq.get_queue(queue).messages == 3
-    assert left(queue) == {EventKind.DROPPED: 7}
+    assert departures(queue) == {EventKind.DROPPED: 7}
 
 
 def test_messages_that_would_expire_do_so_only_at_the_head(vhost):
@@ -107,7 +107,7 @@ def test_messages_that_would_expire_do_so_only_at_the_head(vhost):
     send(queue, b"c")
     namespaces.step_clock(vhost, 5 * SECOND)
     would = rabbitmq.preview_policy(vhost, Policy("p", "^q", {"message-ttl": 30_000}))
-    assert told(would) == [("expired", "q", 2, None), ("dead-lettered", "q", 2, "expired: to ''")]
+    assert effects_of(would) == [("expired", "q", 2, None), ("dead-lettered", "q", 2, "expired: to ''")]
     apply(would)
     assert (rabbitmq.get_queue(queue).messages, rabbitmq.get_queue(dead).messages) == (1, 2)
 
@@ -137,7 +137,7 @@ def test_a_preview_explains_dead_letters_without_a_target(vhost):
         ("refused", 2, "maxlen: the destination queues are full"),
     ]
     apply(would)
-    assert left(refused) == {EventKind.DROPPED: 2}
+    assert departures(refused) == {EventKind.DROPPED: 2}
     assert rabbitmq.get_queue(full).messages == 1
 
 
@@ -149,7 +149,7 @@ def test_deleting_a_policy_is_previewed(vhost):
     would = rabbitmq.preview_delete_policy(vhost, "p")
     assert (would.before.name, would.after) == ("p", None)
     assert would.queues[0].policy == ("p", "q")
-    assert told(would)[0] == ("too many", "q", 1, None)
+    assert effects_of(would)[0] == ("too many", "q", 1, None)
     apply(would)
     assert [p.name for p in rabbitmq.list_policies(vhost)] == ["q"]
     assert rabbitmq.get_queue(queue).messages == 2
@@ -281,7 +281,7 @@ def test_a_preview_predicts_the_effects_of_the_change(broker_database, queues, s
         for _ in range(held):
             channel.get("q1")
         run(tidying.after_policy([entity_id(address) for address in addresses]))  # what is due by itself is no policy's doing
-        before = {address: left(address) for address in addresses}
+        before = {address: departures(address) for address in addresses}
         if isinstance(change, str):
             would = rabbitmq.preview_delete_policy(vhost, change)
         else:
@@ -291,13 +291,13 @@ def test_a_preview_predicts_the_effects_of_the_change(broker_database, queues, s
         changed = {a for a in addresses if rabbitmq.get_queue(a).effective != in_force[a]}
         assert {q.address for q in would.queues} & set(addresses) == changed
         for address in addresses:
-            gone = left(address)
+            gone = departures(address)
             gone.subtract(before[address])
             counts = Counter()
             for effect in would.effects:
                 if effect.address == address:
                     counts[effect.what] += effect.count
             assert counts[PolicyEffect.SAVED] == 0
-            assert counts[PolicyEffect.DEAD_LETTERED] == gone[EventKind.MOVED], (told(would), gone)
-            assert counts[PolicyEffect.DROPPED] == gone[EventKind.EXPIRED] + gone[EventKind.DROPPED], (told(would), gone)
+            assert counts[PolicyEffect.DEAD_LETTERED] == gone[EventKind.MOVED], (effects_of(would), gone)
+            assert counts[PolicyEffect.DROPPED] == gone[EventKind.EXPIRED] + gone[EventKind.DROPPED], (effects_of(would), gone)
             assert counts[PolicyEffect.EXPIRED] + counts[PolicyEffect.TRIMMED] == gone.total()

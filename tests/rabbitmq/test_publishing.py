@@ -19,7 +19,7 @@ from broker_core.rabbitmq.rules.table import Typed
 from broker_core.rabbitmq.topology import compiled
 from broker_core.store import aio, connections
 from tests.broker_state import entity_id, events
-from tests.combined_calls import behind_the_first, group_sizes
+from tests.combined_calls import group_sizes, results_behind_first
 
 from .shortcuts import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
 
@@ -333,7 +333,7 @@ def test_publications_of_threads_to_several_queues_are_stored_together(vhost, mo
     bodies = [[b"%d%d" % (n, i) for i in range(2)] for n in range(6)]
     works = [lambda some=some: rabbitmq.publish(vhost, [Publication(body, "amq.fanout") for body in some]) for some in bodies]
     counter = "SELECT FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE"
-    outcomes = behind_the_first(publishing._copied, counter, entity_id(a), works)
+    outcomes = results_behind_first(publishing._copied, counter, entity_id(a), works)
     assert groups == [1, 5] and ledger_agrees(a) and ledger_agrees(b)
     for queue in (a, b):
         stored = {d.number: bytes(d.body) for d in rabbitmq.take(queue, 20, owner_id=OWNER)}

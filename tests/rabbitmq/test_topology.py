@@ -481,7 +481,7 @@ def whole(vhost):
     return run(steps())
 
 
-def ways(known):
+def contents(known):
     """All that a topology says, and where it routes to."""
     routes = [known.router.route(name, ["", "k"], by_broker=True) for name in ("x", "y", "amq.fanout")]
     return known._replace(router=None), sorted(known.router._exchanges), routes
@@ -495,7 +495,7 @@ def test_a_topology_updated_during_changes_agrees_with_a_full_read(vhost):
         while not done.is_set():
             one, other = run(compiled.current(vhost)), whole(vhost)
             if one.version == other.version:
-                compared.append(ways(one) == ways(other))
+                compared.append(contents(one) == contents(other))
         connections.close_all_of_this_thread()
 
     with ThreadPoolExecutor(5) as threads:
@@ -505,7 +505,7 @@ def test_a_topology_updated_during_changes_agrees_with_a_full_read(vhost):
         for watcher in watchers:
             watcher.result()
     assert compared and all(compared)
-    assert ways(run(compiled.current(vhost))) == ways(whole(vhost))
+    assert contents(run(compiled.current(vhost))) == contents(whole(vhost))
 
 
 def change_at_random(vhost, seed):

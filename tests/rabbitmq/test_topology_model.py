@@ -115,7 +115,7 @@ class Model:
         return queues
 
 
-def anew(known):
+def rebuilt(known):
     """The same topology with a router of its own, from nothing."""
     exchanges = [exchange.definition for exchange in known.router._exchanges.values()]
     router = Router(exchanges, list(known.bindings.values()), list(known.queues), known.vhost)
@@ -252,9 +252,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def look_again_after_a_while(self, back):
         """From any state before, the changes lead to what is there, and leave that state as it was."""
         start = self.kept[-back:][0]
-        before = anew(start)
+        before = rebuilt(start)
         compiled._compiled[compiled._key(self.vhost)] = start
-        assert shape(self.seen()) == shape(anew(self.seen()))
+        assert shape(self.seen()) == shape(rebuilt(self.seen()))
         assert shape(start) == shape(before)
 
     @invariant()

@@ -7,7 +7,7 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Properties, declare_queue
 from broker_core.store import connections
 from broker_core.store.statements import SQL
-from tests.broker_state import somebody_waits
+from tests.broker_state import has_waiting_receiver
 from tests.eventually import eventually
 
 from .connected import bodies, send, step
@@ -45,7 +45,7 @@ def test_a_waiting_consumer_gets_messages_that_expire_along_a_chain_of_queues(vh
     found = []
     thread = threading.Thread(target=lambda: found.extend(channel.deliveries(5, max_wait_seconds=20)))
     thread.start()
-    eventually(lambda: somebody_waits(last))
+    eventually(lambda: has_waiting_receiver(last))
     step(vhost, 1000)
     began = time.monotonic()
     thread.join()

@@ -23,7 +23,7 @@ HISTORIES = int(os.environ.get("VITRINE_HISTORIES", "7"))  # of each family
 ACTS = 28
 
 
-def told(rows):
+def visible_facts(rows):
     """What a person sees of messages: their list, state, holder, failures and end."""
     return {
         row.sequence_number: (
@@ -42,7 +42,7 @@ def now(address):
     """What is there now: the messages, and the counts of Service Bus's lists."""
     entity = reads.entity(address)
     rows = reads.messages_by_number(entity.id, range(1, 400))
-    return entity.clock.now, told(rows), rows
+    return entity.clock.now, visible_facts(rows), rows
 
 
 def service_bus_act(queue, dice, held):
@@ -128,10 +128,10 @@ def history(address, act, seed):
     return seen
 
 
-def is_what_it_was(address, seen):
+def assert_rebuilt(address, seen):
     for at, messages, rows in seen:
         past = reads.past(address, at)
-        assert told(past.rows) == messages, at
+        assert visible_facts(past.rows) == messages, at
         main = [row for row in rows if row.subqueue == SubQueue.MAIN]
         active = [row for row in main if row.state == MessageState.ACTIVE]
         assert numbers(past.counts) == (
@@ -143,20 +143,20 @@ def is_what_it_was(address, seen):
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_the_past_of_a_service_bus_queue_is_rebuilt(make_queue, seed):  # noqa: F811
     queue = make_queue(lock_duration=timedelta(seconds=30), max_delivery_count=3)
-    is_what_it_was(queue, history(queue, service_bus_act, seed))
+    assert_rebuilt(queue, history(queue, service_bus_act, seed))
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_the_past_of_a_storage_queue_is_rebuilt(account, seed):  # noqa: F811
     queue = EntityAddress(account, "jobs")
     queue_storage.create_queue(queue, max_dequeue_count=4)
-    is_what_it_was(queue, history(queue, storage_act, seed))
+    assert_rebuilt(queue, history(queue, storage_act, seed))
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_the_past_of_a_rabbitmq_queue_is_rebuilt(vhost, seed):  # noqa: F811
     queue = shortcuts.declare(vhost, message_ttl=60_000)
-    is_what_it_was(queue, history(queue, rabbitmq_act, seed))
+    assert_rebuilt(queue, history(queue, rabbitmq_act, seed))
 
 
 def test_an_instant_before_the_first_event_has_no_message_and_an_unknown_entity_is_refused(make_queue):  # noqa: F811

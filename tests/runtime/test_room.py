@@ -15,8 +15,8 @@ from broker_core.service_bus.rules.values import Message
 from tests.fixtures import (  # noqa: F401 - fixtures
     account,
     broker_database,
+    fresh_room_check,
     full_disk,
-    looks_anew,
     make_queue,
     namespace,
     queue,
@@ -26,7 +26,7 @@ from tests.fixtures import (  # noqa: F401 - fixtures
 MB = 2**20
 
 
-pytestmark = pytest.mark.usefixtures("looks_anew")
+pytestmark = pytest.mark.usefixtures("fresh_room_check")
 
 
 def fill(queue, megabytes=1):  # noqa: F811

@@ -41,7 +41,7 @@ def space(in_one_transaction):
     return namespaces.create_namespace("space", Family.SERVICE_BUS)
 
 
-def one(sql, *params):
+def fetch_one(sql, *params):
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return cursor.fetchone()
@@ -201,12 +201,12 @@ def test_two_concurrent_updates_are_both_applied(transactional_db, space):
 def test_an_update_counts_as_activity_and_reading_does_not(space):
     queue = entities.create_queue(ORDERS)
     namespaces.pause_clock("space")
-    before = one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
+    before = fetch_one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
     namespaces.step_clock("space", timedelta(hours=1))
     entities.get_queue(ORDERS), entities.list_queues("space"), entities.effective(ORDERS)
-    assert one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id) == before
+    assert fetch_one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id) == before
     entities.update_queue(ORDERS, max_delivery_count=3)
-    (after,) = one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
+    (after,) = fetch_one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
     assert after == namespaces.get_clock("space").now
 
 
@@ -224,11 +224,11 @@ def test_a_deletion_frees_the_name_immediately_and_removes_the_counter(space):
     entities.delete_queue(ORDERS)
     with pytest.raises(EntityNotFound):
         entities.get_queue(ORDERS)
-    assert one("SELECT count(*) FROM vitrine_entity_counter WHERE entity_id = %s", first.id) == (0,)
+    assert fetch_one("SELECT count(*) FROM vitrine_entity_counter WHERE entity_id = %s", first.id) == (0,)
     assert Entity.objects.get(pk=first.id).deleted_at is not None
     second = entities.create_queue(ORDERS)
     assert second.id != first.id
-    assert one("SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s", second.id) == (1,)
+    assert fetch_one("SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s", second.id) == (1,)
     assert shared_access.list_policies(ORDERS) == []
 
 
@@ -240,7 +240,7 @@ def in_another_thread(call):
     return future
 
 
-def waits(future):
+def is_waiting(future):
     with pytest.raises(FutureTimeout):
         future.result(timeout=0.3)
     return True
@@ -251,11 +251,11 @@ def test_a_deletion_waits_for_a_running_send(transactional_db, space):
     with transaction.atomic(), connections.callers_transaction():
         assert service_bus.send(ORDERS, [Message(b"x")]) == [1]
         deleting = in_another_thread(lambda: entities.delete_queue(ORDERS))
-        assert waits(deleting)
+        assert is_waiting(deleting)
     deleting.result(timeout=10)
     with pytest.raises(EntityNotFound):
         service_bus.send(ORDERS, [Message(b"y")])
-    assert one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (1,)  # for the sweep
+    assert fetch_one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (1,)  # for the sweep
 
 
 def test_a_send_during_a_deletion_finds_no_queue_and_stores_nothing(transactional_db, space):
@@ -263,10 +263,10 @@ def test_a_send_during_a_deletion_finds_no_queue_and_stores_nothing(transactiona
     with transaction.atomic(), connections.callers_transaction():
         entities.delete_queue(ORDERS)
         sending = in_another_thread(lambda: service_bus.send(ORDERS, [Message(b"x")]))
-        assert waits(sending)
+        assert is_waiting(sending)
     with pytest.raises(EntityNotFound):
         sending.result(timeout=10)
-    assert one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (0,)
+    assert fetch_one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (0,)
     entities.create_queue(ORDERS)
     assert service_bus.send(ORDERS, [Message(b"y")]) == [1]  # SB-241
 
@@ -277,7 +277,7 @@ def test_a_namespace_that_concurrently_gets_a_queue_is_not_deleted(transactional
     with transaction.atomic(), connections.callers_transaction():
         entities.create_queue(ORDERS)
         deleting = in_another_thread(lambda: namespaces.delete_namespace("space"))
-        assert waits(deleting)
+        assert is_waiting(deleting)
     with pytest.raises(NotAllowed, match="has 1 entities"):
         deleting.result(timeout=10)
     assert entities.get_queue(ORDERS).address == ORDERS
@@ -289,7 +289,7 @@ def test_entity_limits_hold_for_concurrent_creations(transactional_db, space, mo
     with transaction.atomic(), connections.callers_transaction():
         entities.create_queue(ORDERS)
         second = in_another_thread(lambda: entities.create_queue(EntityAddress("space", "other")))
-        assert waits(second)
+        assert is_waiting(second)
     with pytest.raises(NotAllowed, match="has 1 queues and topics"):
         second.result(timeout=10)
 
@@ -300,7 +300,7 @@ def test_policy_limits_hold_for_concurrent_creations(transactional_db, space):
     with transaction.atomic(), connections.callers_transaction():
         shared_access.create_policy("space", "last", send=True)
         second = in_another_thread(lambda: shared_access.create_policy("space", "one-too-many", send=True))
-        assert waits(second)
+        assert is_waiting(second)
     with pytest.raises(NotAllowed, match="has 12 shared-access policies"):
         second.result(timeout=10)
 

@@ -204,7 +204,7 @@ steps_of_a_story = st.lists(
 )
 
 
-def tell(queue, story):
+def play(queue, story):
     for what, *how in story:
         match what:
             case "send":
@@ -241,7 +241,7 @@ def test_explanations_agree_with_receiving(broker_database, story, most, default
         queue, lock_duration=20 * SECOND, max_delivery_count=most, default_message_time_to_live=default and default * SECOND,
         dead_lettering_on_message_expiration=dead_lettering, expiry_mode=mode,
     )  # fmt: skip
-    tell(queue, story)
+    play(queue, story)
     entities.update_queue(queue, status=status)
     for address, tabs in (
         (queue, (reads.Tab.ACTIVE, reads.Tab.DEFERRED, reads.Tab.SCHEDULED)),

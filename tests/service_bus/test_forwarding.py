@@ -274,7 +274,7 @@ def test_a_message_too_large_for_its_destination_is_dead_lettered(make_queue, na
     assert ledger_agrees(via) and ledger_agrees(target)
 
 
-def forward_by_hand(address, subqueue, **before):
+def forward_batch(address, subqueue, **before):
     """Forward a batch; before: what to call with the parameters of statements, by their names, before they are run."""
     steps, rows = forwarding._forward_batch(entity_id(address), subqueue), None
     while True:
@@ -293,7 +293,7 @@ def test_messages_of_an_entity_deleted_while_it_forwards_are_removed(make_queue)
     service_bus.send(source, [Message(b"m")])
     entities.update_queue(source, forward_to=target.path)
     entities.delete_queue(target)
-    forward_by_hand(source, SubQueue.MAIN, forward_failed=lambda params: entities.delete_queue(source))
+    forward_batch(source, SubQueue.MAIN, forward_failed=lambda params: entities.delete_queue(source))
     with pytest.raises(EntityNotFound):
         service_bus.peek(source)
     assert sweeps.remove_deleted_entities()["messages"] >= 1
@@ -312,7 +312,7 @@ def test_sources_that_forward_to_the_same_entities_do_not_deadlock(make_queue):
         set_megabytes(address, 1024)
     asked = []
     for via in vias:
-        forward_by_hand(via, SubQueue.TRANSFER, deliver=lambda params: asked.append(params["entity_id"]))
+        forward_batch(via, SubQueue.TRANSFER, deliver=lambda params: asked.append(params["entity_id"]))
     assert asked == [entity_id(one), entity_id(two)] * 2
 
 

@@ -163,7 +163,7 @@ def test_a_waiting_receiver_keeps_its_subscription_and_the_topic_alive(brief_top
 
 
 @pytest.fixture
-def brief(make_queue):
+def short_lived_queue(make_queue):
     """A queue that goes after five idle minutes."""
     return make_queue(auto_delete_on_idle=5 * MIN)
 
@@ -190,12 +190,12 @@ def is_idle_from_now_on(address, step):
 
 
 @pytest.mark.parametrize("past", [timedelta(0), timedelta(hours=3)])
-def test_a_queue_is_idle_only_after_its_last_scheduled_message_has_appeared(brief, step, past):
+def test_a_queue_is_idle_only_after_its_last_scheduled_message_has_appeared(short_lived_queue, step, past):
     """SB-918. past: how long the message has been due when it is activated."""
-    schedule(brief, timedelta(hours=1)), schedule(brief, timedelta(hours=2))
+    schedule(short_lived_queue, timedelta(hours=1)), schedule(short_lived_queue, timedelta(hours=2))
     step(timedelta(hours=2) + past)
     assert sweeps.activate_scheduled() == {"activated": 2}
-    assert is_idle_from_now_on(brief, step)
+    assert is_idle_from_now_on(short_lived_queue, step)
 
 
 def test_a_topic_is_idle_only_after_its_last_scheduled_message_has_appeared(brief_topic, step):
@@ -205,12 +205,12 @@ def test_a_topic_is_idle_only_after_its_last_scheduled_message_has_appeared(brie
     assert is_idle_from_now_on(brief_topic, step)
 
 
-def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_cancelled(brief, step):
+def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_cancelled(short_lived_queue, step):
     """SB-918."""
-    numbers = schedule(brief, timedelta(hours=2))
+    numbers = schedule(short_lived_queue, timedelta(hours=2))
     step(timedelta(hours=1))
-    service_bus.cancel_scheduled(brief, numbers)
-    assert is_idle_from_now_on(brief, step)
+    service_bus.cancel_scheduled(short_lived_queue, numbers)
+    assert is_idle_from_now_on(short_lived_queue, step)
 
 
 @pytest.mark.parametrize(
@@ -220,57 +220,57 @@ def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_cancelled(bri
         lambda queue, numbers: service_bus.move(queue, numbers, "other", states=[MessageState.SCHEDULED]),
     ],
 )
-def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_removed(brief, step, take_away):
-    entities.create_queue(EntityAddress(brief.namespace, "other"))
-    numbers = schedule(brief, timedelta(hours=2))
+def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_removed(short_lived_queue, step, take_away):
+    entities.create_queue(EntityAddress(short_lived_queue.namespace, "other"))
+    numbers = schedule(short_lived_queue, timedelta(hours=2))
     step(timedelta(hours=1))
-    take_away(brief, numbers)
-    assert is_idle_from_now_on(brief, step)
+    take_away(short_lived_queue, numbers)
+    assert is_idle_from_now_on(short_lived_queue, step)
 
 
-def test_purging_other_messages_does_not_count_as_activity(brief, step):
-    service_bus.send(brief, [Message()])
+def test_purging_other_messages_does_not_count_as_activity(short_lived_queue, step):
+    service_bus.send(short_lived_queue, [Message()])
     step(4 * MIN)
-    service_bus.purge(brief)
+    service_bus.purge(short_lived_queue)
     step(timedelta(seconds=80))
-    assert not is_there(brief)
+    assert not is_there(short_lived_queue)
 
 
-def test_a_resubmitted_dead_letter_counts_as_a_send(brief, step):
+def test_a_resubmitted_dead_letter_counts_as_a_send(short_lived_queue, step):
     """SB-105, SB-190."""
-    service_bus.send(brief, [Message(b"a")])
-    [message] = service_bus.receive(brief)
-    service_bus.dead_letter(brief, [message.lock_token], "test")
+    service_bus.send(short_lived_queue, [Message(b"a")])
+    [message] = service_bus.receive(short_lived_queue)
+    service_bus.dead_letter(short_lived_queue, [message.lock_token], "test")
     step(5 * MIN)
-    service_bus.resubmit(brief, [message.sequence_number])
-    assert is_idle_from_now_on(brief, step)
+    service_bus.resubmit(short_lived_queue, [message.sequence_number])
+    assert is_idle_from_now_on(short_lived_queue, step)
 
 
-def test_an_idle_check_of_an_entity_that_was_used_since_deletes_nothing(brief, step):
+def test_an_idle_check_of_an_entity_that_was_used_since_deletes_nothing(short_lived_queue, step):
     """The sweep found it idle; then a message was sent."""
     step(timedelta(minutes=6))
     [row] = idle_entities()
-    service_bus.send(brief, [Message(b"just in time")])
+    service_bus.send(short_lived_queue, [Message(b"just in time")])
     assert run(definition_of(row.family).delete_idle(row)) is False
-    assert is_there(brief)
+    assert is_there(short_lived_queue)
 
 
-def test_an_idle_check_does_not_delete_another_entity_of_that_name(brief, step):
+def test_an_idle_check_does_not_delete_another_entity_of_that_name(short_lived_queue, step):
     step(timedelta(minutes=6))
     [row] = idle_entities()
-    entities.delete_queue(brief)
+    entities.delete_queue(short_lived_queue)
     assert run(definition_of(row.family).delete_idle(row)) is False
-    entities.create_queue(brief)
+    entities.create_queue(short_lived_queue)
     assert run(definition_of(row.family).delete_idle(row)) is False
-    assert is_there(brief)
+    assert is_there(short_lived_queue)
 
 
-def test_a_protected_entity_is_deleted_on_idle(brief, topic, subscription, step):
+def test_a_protected_entity_is_deleted_on_idle(short_lived_queue, topic, subscription, step):
     """SB-197."""
-    for address in (brief, subscription):
+    for address in (short_lived_queue, subscription):
         namespaces.set_protected(address, True)
     step(timedelta(minutes=5, seconds=20))
-    assert sweeps.delete_idle_entities() == {"deleted": sorted(map(str, (brief, subscription)))}
+    assert sweeps.delete_idle_entities() == {"deleted": sorted(map(str, (short_lived_queue, subscription)))}
 
 
 def test_a_topic_with_a_protected_subscription_is_deleted_on_idle(brief_topic, step):

@@ -299,9 +299,9 @@ class BrokerAgainstNetwork(RuleBasedStateMachine):
             place.dead = self._compared(place, self.address(name).dead_letter, place.dead)
 
     def _compared(self, place: Place, where: EntityAddress, modelled: list[Held]) -> list[Held]:
-        found = sorted(service_bus.peek(where, max_count=1000), key=lambda m: (repr(_seen(m)), m.sequence_number))
+        found = sorted(service_bus.peek(where, max_count=1000), key=lambda m: (repr(_comparable(m)), m.sequence_number))
         expected = sorted(modelled, key=lambda held: (repr(_expected(held)), held.number))
-        assert [_seen(m) for m in found] == [_expected(held) for held in expected], where
+        assert [_comparable(m) for m in found] == [_expected(held) for held in expected], where
         renumbered = [replace(held, number=m.sequence_number) for held, m in zip(expected, found, strict=True)]
         return sorted(renumbered, key=lambda held: held.number)
 
@@ -320,7 +320,7 @@ def _message(sent: Sent) -> Message:
     )
 
 
-def _seen(m):
+def _comparable(m):
     properties = m.properties
     color, rule_name = properties.get("color"), properties.get("RuleName")
     return (

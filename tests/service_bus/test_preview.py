@@ -16,7 +16,7 @@ from broker_core.service_bus.rules.entity_settings import values_of
 from broker_core.service_bus.rules.values import Message
 from tests.broker_state import ledger_agrees, now
 
-from .test_explain import steps_of_a_story, tell
+from .test_explain import play, steps_of_a_story
 
 SECOND = timedelta(seconds=1)
 
@@ -28,7 +28,7 @@ def apply(found):
     return preview.change(found.address, token=found.token, **changes)
 
 
-def told(found):
+def effects_of(found):
     return {(effect.what, effect.reason): (effect.count, effect.samples) for effect in found.effects}
 
 
@@ -39,7 +39,7 @@ def test_a_shorter_default_expires_messages_without_their_own_ttl(make_queue, st
     step(90 * SECOND)
     service_bus.send(queue, [Message(b"young")])
     found = preview.preview(queue, default_message_time_to_live=60 * SECOND)
-    assert told(found) == {
+    assert effects_of(found) == {
         (SettingsEffect.EXPIRED, None): (1, (1,)),
         (SettingsEffect.DEAD_LETTERED, "TTLExpiredException"): (1, (1,)),
     }
@@ -59,7 +59,7 @@ def test_a_longer_default_revives_expired_messages_not_yet_removed(make_queue, s
     service_bus.send(queue, [Message(b"x")])
     step(61 * SECOND)
     found = preview.preview(queue, default_message_time_to_live=None)
-    assert told(found) == {(SettingsEffect.DELIVERABLE, None): (1, (1,))}
+    assert effects_of(found) == {(SettingsEffect.DELIVERABLE, None): (1, (1,))}
     apply(found)
     assert len(service_bus.receive(queue)) == 1
 
@@ -70,7 +70,7 @@ def test_a_lower_delivery_limit_dead_letters_messages_that_reached_it(make_queue
     for _ in range(2):
         service_bus.abandon(queue, [m.lock_token for m in service_bus.receive(queue, 7)])
     found = preview.preview(queue, max_delivery_count=2)
-    assert told(found) == {(SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded"): (7, (1, 2, 3, 4, 5))}
+    assert effects_of(found) == {(SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded"): (7, (1, 2, 3, 4, 5))}
     apply(found)
     assert [m.sequence_number for m in service_bus.receive(queue, 10)] == [8]
     counts = reads.counts(queue)
@@ -81,19 +81,19 @@ def test_a_lower_delivery_limit_dead_letters_messages_that_reached_it(make_queue
 def test_disabling_an_entity_makes_messages_undeliverable_and_enabling_deliverable(queue):
     service_bus.send(queue, [Message(b"x"), Message(b"x")])
     found = preview.preview(queue, status="Disabled")
-    assert told(found) == {(SettingsEffect.UNDELIVERABLE, None): (2, (1, 2))}
+    assert effects_of(found) == {(SettingsEffect.UNDELIVERABLE, None): (2, (1, 2))}
     assert found.notes == ("Sends are refused, receives and settlements refused.",)
     apply(found)
-    assert told(preview.preview(queue, status="Active")) == {(SettingsEffect.DELIVERABLE, None): (2, (1, 2))}
+    assert effects_of(preview.preview(queue, status="Active")) == {(SettingsEffect.DELIVERABLE, None): (2, (1, 2))}
     assert preview.preview(queue, status="SendDisabled").count(SettingsEffect.DELIVERABLE) == 2
 
 
 def test_a_forwarding_entity_makes_messages_unavailable_to_receivers(make_queue):
     source, target = make_queue(), make_queue()
     service_bus.send(source, [Message(b"x")])
-    assert told(preview.preview(source, forward_to=target.path)) == {(SettingsEffect.FORWARDED, None): (1, (1,))}
-    assert told(preview.preview(source, forward_dead_lettered_messages_to=target.path)) == {}
-    assert told(preview.preview(source, forward_to=target.path, status="Disabled")) == {
+    assert effects_of(preview.preview(source, forward_to=target.path)) == {(SettingsEffect.FORWARDED, None): (1, (1,))}
+    assert effects_of(preview.preview(source, forward_dead_lettered_messages_to=target.path)) == {}
+    assert effects_of(preview.preview(source, forward_to=target.path, status="Disabled")) == {
         (SettingsEffect.UNDELIVERABLE, None): (1, (1,))
     }
 
@@ -104,7 +104,7 @@ def test_a_preview_counts_locks_dropped_on_change(make_queue):
     service_bus.receive(queue)
     found = preview.preview(queue, drops_locks_on_change=True)
     dead = (SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded")
-    assert told(found) == {(SettingsEffect.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
+    assert effects_of(found) == {(SettingsEffect.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
 
 
 def test_an_expired_message_of_a_session_expires_the_others(make_queue, step):
@@ -112,9 +112,12 @@ def test_an_expired_message_of_a_session_expires_the_others(make_queue, step):
     service_bus.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b")])
     step(90 * SECOND)
     service_bus.send(queue, [Message(b"x", session_id="a")])
-    assert told(preview.preview(queue, default_message_time_to_live=60 * SECOND))[SettingsEffect.DROPPED, None] == (3, (1, 2, 3))
+    assert effects_of(preview.preview(queue, default_message_time_to_live=60 * SECOND))[SettingsEffect.DROPPED, None] == (
+        3,
+        (1, 2, 3),
+    )
     alone = preview.preview(queue, default_message_time_to_live=60 * SECOND, expires_whole_sessions=False)
-    assert told(alone)[SettingsEffect.DROPPED, None] == (2, (1, 2))
+    assert effects_of(alone)[SettingsEffect.DROPPED, None] == (2, (1, 2))
 
 
 def test_a_change_without_effect_says_so(queue):
@@ -234,7 +237,7 @@ def test_a_preview_predicts_the_effects_of_the_change(broker_database, story, de
         queue, lock_duration=20 * SECOND, max_delivery_count=3, default_message_time_to_live=default and default * SECOND,
         dead_lettering_on_message_expiration=dead_lettering,
     )  # fmt: skip
-    tell(queue, story)
+    play(queue, story)
     tidy()
     before, found = lists(queue), preview.preview(queue, **changes)
     apply(found)

@@ -23,7 +23,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
 from broker_core.store.statements import SQL, call
-from tests.broker_state import bodies, entity_id, events, ledger_agrees, now, somebody_waits
+from tests.broker_state import bodies, entity_id, events, has_waiting_receiver, ledger_agrees, now
 from tests.eventually import eventually
 
 MINUTE = timedelta(minutes=1)
@@ -59,14 +59,14 @@ def test_waiting_receivers_are_notified_after_the_commit(queue):
 
     def sending():
         yield from service_bus.send.steps(queue, [Message(b"a")])
-        return somebody_waits(queue)
+        return has_waiting_receiver(queue)
 
     def together():
         return (yield Atomically(sending()))
 
     run(mark())
     assert run(together())
-    assert not somebody_waits(queue)
+    assert not has_waiting_receiver(queue)
 
 
 def test_the_results_are_in_the_order_of_the_operations(queue):

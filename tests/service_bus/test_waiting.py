@@ -186,7 +186,7 @@ def test_a_copy_of_a_topic_wakes_the_receiver_of_its_subscription(namespace, alo
     assert [message.body for message in call.ended()] == [b"a"]
 
 
-def test_a_message_sent_without_a_notification_is_found_within_a_second(queue, unnoticed):
+def test_a_message_sent_without_a_notification_is_found_within_a_second(queue, no_wake_ups):
     """As by a process that was killed between its commit and its notification."""
     (call,) = begin(1, service_bus.receive, queue)
     time.sleep(0.3)  # the checks of the beginning are over
@@ -247,28 +247,28 @@ def test_receivers_of_a_queue_that_now_forwards_are_refused(queue, make_queue):
 
 
 @pytest.fixture
-def unnoticed(monkeypatch):
+def no_wake_ups(monkeypatch):
     """Nothing that this process does wakes its calls, nor do notifications: they learn of it by the check of all entities."""
     monkeypatch.setattr(wake_ups.WakeUps, "poke", lambda *_: None)
 
 
-def test_receivers_of_a_queue_that_now_has_sessions_are_refused(queue, unnoticed):
+def test_receivers_of_a_queue_that_now_has_sessions_are_refused(queue, no_wake_ups):
     """SB-110. A queue gets sessions only by being created anew."""
     calls = begin(3, service_bus.receive, queue)
-    entities_anew(queue, requires_session=True)
+    recreate_entity(queue, requires_session=True)
     assert {type(call.ended()) for call in calls} <= {NotAllowed, EntityNotFound}
 
 
-def test_receivers_of_a_recreated_queue_get_its_messages(queue, unnoticed):
+def test_receivers_of_a_recreated_queue_get_its_messages(queue, no_wake_ups):
     calls = begin(3, service_bus.receive, queue)
-    entities_anew(queue)
+    recreate_entity(queue)
     service_bus.send(queue, [Message(b"new")] * 3)
     ended = [call.ended() for call in calls]
     assert all(isinstance(found, EntityNotFound) or [m.body for m in found] == [b"new"] for found in ended)
     assert ledger_agrees(queue)
 
 
-def entities_anew(address, **settings):
+def recreate_entity(address, **settings):
     entities.delete_queue(address)
     entities.create_queue(address, **settings)
 

@@ -76,7 +76,7 @@ def dead_lettered_without_a_reason(queue, sent):
     return received(queue.dead_letter, len(sent))
 
 
-def beside(queue, **options):
+def another_queue(queue, **options):
     """Another queue of the namespace."""
     other = EntityAddress(queue.namespace, f"q-{uuid.uuid4().hex[:8]}")
     entities.create_queue(other, **options)
@@ -84,12 +84,12 @@ def beside(queue, **options):
 
 
 def forwarded(queue, sent):
-    service_bus.send(beside(queue, forward_to=queue.path), sent)
+    service_bus.send(another_queue(queue, forward_to=queue.path), sent)
     return received(queue, len(sent))
 
 
 def forwarded_as_dead_letters(queue, sent):
-    other = beside(queue, forward_dead_lettered_messages_to=queue.path)
+    other = another_queue(queue, forward_dead_lettered_messages_to=queue.path)
     service_bus.dead_letter(other, tokens(directly(other, sent)))
     return received(queue, len(sent))
 
@@ -117,7 +117,7 @@ def in_a_transaction(queue, sent):
 
 
 def via_another_entity(queue, sent):
-    with service_bus.transaction(via=beside(queue)) as tx:
+    with service_bus.transaction(via=another_queue(queue)) as tx:
         tx.send(queue, sent)
     return received(queue, len(sent))
 

@@ -389,7 +389,9 @@ def test_a_lock_timeout_is_raised(queue, named):
 # A contended statement: committed, then flushed, then answered
 
 
-def behind(connection, statement, after="SELECT 1 AS flushed", before="SELECT set_config('synchronous_commit', 'off', true)"):
+def execute_behind(
+    connection, statement, after="SELECT 1 AS flushed", before="SELECT set_config('synchronous_commit', 'off', true)"
+):
     parts = [Statement(text, {}) if isinstance(text, str) else text for text in (before, statement, after)]
     return connection.wait(connection.direct.execute_behind(*parts))
 
@@ -411,30 +413,30 @@ class TestBehind:
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
         insert = Statement("INSERT INTO t VALUES (%(n)s) RETURNING n, current_setting('synchronous_commit') AS mode", {"n": 5})
         seen = "SELECT current_setting('synchronous_commit') AS mode, count(*) FROM t"
-        assert behind(connection, insert, seen) == [(5, "off")]
+        assert execute_behind(connection, insert, seen) == [(5, "off")]
         assert directly(connection, seen) == [("on", 1)]
         assert connection.pgconn.pipeline_status == pq.PipelineStatus.OFF
 
     def test_an_error_of_the_first_two_statements_undoes_both(self, connection):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
         with pytest.raises(psycopg.errors.DivisionByZero):
-            behind(connection, "SELECT 1 / 0", before="INSERT INTO t VALUES (1)")
+            execute_behind(connection, "SELECT 1 / 0", before="INSERT INTO t VALUES (1)")
         with pytest.raises(psycopg.errors.DivisionByZero):
-            behind(connection, "INSERT INTO t VALUES (1)", before="SELECT 1 / (SELECT 0)")
+            execute_behind(connection, "INSERT INTO t VALUES (1)", before="SELECT 1 / (SELECT 0)")
         assert directly(connection, "SELECT count(*) FROM t") == [(0,)]
-        assert behind(connection, "SELECT 1 AS one") == [(1,)]
+        assert execute_behind(connection, "SELECT 1 AS one") == [(1,)]
 
     def test_a_commit_that_fails_is_an_error(self, connection):
         connection.execute("CREATE TEMPORARY TABLE late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
         twice = "INSERT INTO late SELECT 1 FROM generate_series(1, 2) RETURNING n"
         with pytest.raises(psycopg.errors.UniqueViolation):
-            behind(connection, twice)
-        assert behind(connection, "SELECT count(*) FROM late") == [(0,)]
+            execute_behind(connection, twice)
+        assert execute_behind(connection, "SELECT count(*) FROM late") == [(0,)]
 
     def test_a_flush_that_fails_leaves_the_outcome_unknown(self, connection):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
         with pytest.raises(psycopg.OperationalError, match="unknown: division by zero"):
-            behind(connection, "INSERT INTO t VALUES (1) RETURNING n", after="SELECT 1 / (SELECT 0)")
+            execute_behind(connection, "INSERT INTO t VALUES (1) RETURNING n", after="SELECT 1 / (SELECT 0)")
         assert directly(connection, "SELECT count(*) FROM t") == [(1,)]
 
     @pytest.mark.parametrize("at", range(3))
@@ -442,22 +444,22 @@ class TestBehind:
         parts = ["SELECT 1", "SELECT 2", "SELECT 3"]
         parts[at] = "SELECT pg_terminate_backend(pg_backend_pid())"
         with pytest.raises(psycopg.OperationalError):
-            behind(connection, parts[1], parts[2], parts[0])
+            execute_behind(connection, parts[1], parts[2], parts[0])
         assert connection.closed
 
     @pytest.mark.parametrize("name", range(3))
     def test_a_deallocated_statement_is_prepared_again(self, connection, name):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
         insert = "INSERT INTO t VALUES (1) RETURNING n"
-        assert behind(connection, insert) == [(1,)]
+        assert execute_behind(connection, insert) == [(1,)]
         prepared = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'vitrine%' ORDER BY name"
         connection.execute(f"DEALLOCATE {connection.execute(prepared).fetchall()[name].name}")
-        assert behind(connection, insert) == [(1,)]
+        assert execute_behind(connection, insert) == [(1,)]
         assert directly(connection, "SELECT count(*) FROM t") == [(2,)]
 
     def test_in_a_transaction_the_statements_are_left_to_the_cursor(self, connection):
         with connection.transaction(), pytest.raises(NotDirect):
-            behind(connection, "SELECT 1")
+            execute_behind(connection, "SELECT 1")
 
     @pytest.mark.parametrize("kind", [KeyboardInterrupt, SoftTimeLimit])
     def test_an_interrupted_statement_pair_leaves_no_connection_in_use(self, connection, kind):

@@ -39,7 +39,7 @@ from broker_core.transfer.importing import import_
 from broker_core.transfer.updating import preview_import
 from tests import amqp_values
 from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
-from tests.service_bus.test_explain import steps_of_a_story, tell
+from tests.service_bus.test_explain import play, steps_of_a_story
 
 SECOND = timedelta(seconds=1)
 ENCODED = service_bus.encode_body(BodyKind.VALUE, None)
@@ -402,7 +402,7 @@ def test_the_import_of_an_export_gives_an_equal_export(broker_database, sent, st
     options = {"lock_duration": 20 * SECOND, "max_delivery_count": 2, "dead_lettering_on_message_expiration": dead_lettering}
     entities.create_queue(queue, **options)
     service_bus.send(queue, sent)
-    tell(queue, story)
+    play(queue, story)
     lines = exported(namespace)
     copy = EntityAddress(copied(namespace), "q")
     again = exported(copy.namespace)
@@ -463,7 +463,7 @@ def test_an_import_needs_the_reserve_of_the_disk(queue, full_disk):
     assert import_(lines, name="copy")["messages"] == 1
 
 
-def test_a_namespace_over_its_maximum_size_is_restored_as_it_was(queue, looks_anew):
+def test_a_namespace_over_its_maximum_size_is_restored_as_it_was(queue, fresh_room_check):
     service_bus.send(queue, [Message(b"x" * 200_000) for _ in range(6)])
     namespaces.update_namespace(queue.namespace, max_size_in_megabytes=1)
     lines = exported(queue.namespace)

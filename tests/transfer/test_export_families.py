@@ -103,7 +103,7 @@ STEPS = st.lists(
 )
 
 
-def tell(queue, story):
+def play(queue, story):
     """Do what a story says; returns the receipts that were given, by message id."""
     held = {}
     for what, number, other in story:
@@ -136,7 +136,7 @@ def test_the_import_of_an_accounts_export_gives_an_equal_export(broker_database,
     namespaces.pause_clock(account)
     queue = EntityAddress(account, "jobs")
     storage.create_queue(queue, max_dequeue_count=spent_after)
-    held = tell(queue, story)
+    held = play(queue, story)
     lines = exported(account)
     copy = EntityAddress(copied_account(account), "jobs")
     assert content(exported(copy.namespace)) == content(lines)

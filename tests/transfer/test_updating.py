@@ -35,7 +35,7 @@ def configuration(namespace):
     return sorted(json.dumps([kind, {n: v for n, v in one.items() if n not in VOLATILE}], sort_keys=True) for kind, one in found)
 
 
-def made(preview, result):
+def changed_items(preview, result):
     return [str(change.item) for one in preview.namespaces for change in one.changes if change.result is result]
 
 
@@ -251,7 +251,7 @@ def test_objects_missing_from_the_file_are_kept_and_listed(shop, kettles):
     preview = preview_import(file)
     assert preview.is_empty
     kept = {"queue 'newer'", "rule 'newer' of 'news/Subscriptions/all'", "binding 'amq.topic → queue kettle, key 'new''"}
-    assert set(made(preview, Result.KEPT)) == kept
+    assert set(changed_items(preview, Result.KEPT)) == kept
     before = configuration(shop) + configuration(kettles)
     apply_import(file)
     assert configuration(shop) + configuration(kettles) == before
@@ -264,7 +264,7 @@ def test_a_missing_namespace_is_created_and_an_existing_namespace_is_updated_tog
     SERVICE_BUS["durations"](shop)
     preview = preview_import(file)
     assert {one.name: one.is_new for one in preview.namespaces} == {shop: False, jobs: True}
-    assert {"queue 'mail'", "queue 'print'"} <= set(made(preview, Result.CREATED))
+    assert {"queue 'mail'", "queue 'print'"} <= set(changed_items(preview, Result.CREATED))
     apply_import(file, token=preview.token)
     assert (configuration(shop), configuration(jobs)) == before
 
@@ -323,7 +323,7 @@ def test_celery_bindings_are_added(shop):
     bind = {"namespace": shop, "path": "orders", "exchange": "celery", "routing_key": "mail"}
     before = "SELECT count(*) FROM vitrine_celery_binding WHERE exchange = %s"
     file = edited(exported(shop), entity={"celery_bindings": [["celery", bind["routing_key"]]]})
-    assert made(preview_import(file), Result.CREATED) == ["Celery binding 'celery: mail' of 'audit'"]
+    assert changed_items(preview_import(file), Result.CREATED) == ["Celery binding 'celery: mail' of 'audit'"]
     apply_import(file)
     assert connections.current().execute(before, ["celery"]).fetchone()[0] == 1
     assert preview_import(file).is_empty
@@ -336,9 +336,9 @@ def test_protection_is_added_and_never_removed(place):
         namespaces.set_protected(EntityAddress(place, path), True)
     protected = exported(place)
     assert preview_import(unprotected).is_empty
-    assert len(made(preview_import(unprotected), Result.KEPT)) == len(paths)
+    assert len(changed_items(preview_import(unprotected), Result.KEPT)) == len(paths)
     namespaces.set_protected(EntityAddress(place, paths[0]), False)
-    assert made(preview_import(protected), Result.CREATED) == [f"protection 'from deletion' of '{paths[0]}'"]
+    assert changed_items(preview_import(protected), Result.CREATED) == [f"protection 'from deletion' of '{paths[0]}'"]
     apply_import(protected)
     assert all(row.protected for row in reads.overview(place))
     assert preview_import(protected).is_empty

@@ -19,7 +19,7 @@ HEAD = "enqueued_at,ended_at,outcome"
 
 
 @pytest.fixture
-def given(spark, tmp_path):
+def specification(spark, tmp_path):
     """given(lines) -> the specification of a CSV file."""
 
     def write(lines: list[str], **more):
@@ -33,8 +33,8 @@ def given(spark, tmp_path):
 
 
 @pytest.fixture
-def refusal(spark, given):
-    return lambda lines, **more: importing.run(spark, given(lines, **more), REPORTER)["refusal"]
+def refusal(spark, specification):
+    return lambda lines, **more: importing.run(spark, specification(lines, **more), REPORTER)["refusal"]
 
 
 @pytest.fixture
@@ -93,20 +93,20 @@ def test_messages_that_ended_before_the_retained_days_are_refused(refusal):
     assert refusal([HEAD, row(), row(ended_at="2026-03-01T12:00:00.5Z")], **kept) == "Row 2, column ended_at: it is too old."
 
 
-def test_valid_rows_are_counted(spark, given):
-    checked = importing.run(spark, given([HEAD + ",sequence_number", row(n="9"), row(n="4"), "", row(n="7")]), REPORTER)
+def test_valid_rows_are_counted(spark, specification):
+    checked = importing.run(spark, specification([HEAD + ",sequence_number", row(n="9"), row(n="4"), "", row(n="7")]), REPORTER)
     assert checked == {"rows": 3, "last_number": 9, "refusal": None}
-    assert importing.run(spark, given([HEAD]), REPORTER) == {"rows": 0, "last_number": None, "refusal": None}
+    assert importing.run(spark, specification([HEAD]), REPORTER) == {"rows": 0, "last_number": None, "refusal": None}
 
 
-def test_each_row_is_imported_as_two_events(given, imported):
+def test_each_row_is_imported_as_two_events(specification, imported):
     columns = "enqueued_at,first_received_at,ended_at,outcome,message_id,deliveries,time_to_live_seconds,reason,settled_by"
     rows = [
         "2026-03-01T12:00:00Z,2026-03-01T12:00:01Z,2026-03-01T12:00:02.5Z,completed,a,1,60,,alice",
         "2026-03-01T13:00:00+01:00,,2026-03-02T12:00:00Z,expired,b,,,,",
         '2026-03-01T12:00:00Z,2026-03-01T12:00:05Z,2026-03-01T12:00:06Z,dead_lettered,c,10,,"Order ""7"",\nis bad",',
     ]
-    sent, completed, second, expired, third, dead = imported(given([columns, *rows], numbers_from=5))
+    sent, completed, second, expired, third, dead = imported(specification([columns, *rows], numbers_from=5))
     assert [one["sequence_number"] for one in (completed, expired, dead)] == [5, 6, 7]
     assert all(one["kind"] == EventKind.SENT for one in (sent, second, third))
     assert (sent["at"], sent["time_to_live_us"], sent["message_id"], sent["entity_id"]) == (NOON, 60_000_000, "a", 7)

@@ -20,7 +20,7 @@ def life(entity_id: int, number: int, since: int, left: int, **changes):
     } | changes  # fmt: skip
 
 
-def made(entity_id: int, number: int):
+def source(entity_id: int, number: int):
     return {"from_entity_id": entity_id, "from_sequence_number": number}
 
 
@@ -53,10 +53,10 @@ def test_time_in_the_dead_letter_queue_is_excluded_from_the_journey(spark):
 def test_journeys_that_branch_count_for_each_end_and_end_in_the_range(spark):
     forwarded = {"outcome": outcomes.FORWARDED}
     rows = [
-        life(1, 1, -10, 0, **forwarded), life(2, 1, 0, 5, **made(1, 1)), life(3, 1, 0, 7, **made(1, 1), **forwarded),
-        life(2, 2, 7, 4000, **made(3, 1)),  # ends after the range
-        life(1, 9, -50, -40, **forwarded), life(2, 9, -40, -30, **made(1, 9)),  # ended before
-        life(3, 8, 0, 5, **made(1, 77)),  # made from a message that is not known
+        life(1, 1, -10, 0, **forwarded), life(2, 1, 0, 5, **source(1, 1)), life(3, 1, 0, 7, **source(1, 1), **forwarded),
+        life(2, 2, 7, 4000, **source(3, 1)),  # ends after the range
+        life(1, 9, -50, -40, **forwarded), life(2, 9, -40, -30, **source(1, 9)),  # ended before
+        life(3, 8, 0, 5, **source(1, 77)),  # made from a message that is not known
     ]  # fmt: skip
     found = journeys.tables(history(spark, a_request(compared=Span(NOON - HOUR, NOON)), lives=rows))
     assert routes(found) == [("1: 2:forwarded", 1, 15 * MICROS)]
@@ -65,15 +65,15 @@ def test_journeys_that_branch_count_for_each_end_and_end_in_the_range(spark):
 
 def test_only_journeys_through_the_scope_count(spark):
     rows = [
-        life(1, 1, 0, 1, outcome=outcomes.PUBLISHED), life(2, 1, 1, 5, **made(1, 1)), life(3, 1, 1, 5, **made(1, 1)),
+        life(1, 1, 0, 1, outcome=outcomes.PUBLISHED), life(2, 1, 1, 5, **source(1, 1)), life(3, 1, 1, 5, **source(1, 1)),
     ]  # fmt: skip
     found = journeys.tables(history(spark, a_request(values={"entity_ids": [3]}), lives=rows))
     assert routes(found) == [("1: 3:published", 1, 5 * MICROS)]
 
 
 def test_cycles_of_linked_messages_end_the_journey(spark):
-    rows = [life(1, 1, 0, 1, **made(2, 1)), life(2, 1, 0, 1, **made(1, 1)), life(3, 1, 0, 1, **made(3, 1)),
-            life(3, 2, 1, 2, **made(1, 1))]  # fmt: skip
+    rows = [life(1, 1, 0, 1, **source(2, 1)), life(2, 1, 0, 1, **source(1, 1)), life(3, 1, 0, 1, **source(3, 1)),
+            life(3, 2, 1, 2, **source(1, 1))]  # fmt: skip
     [(route, count, _)] = routes(journeys.tables(history(spark, lives=rows)))
     assert (route.count(":"), count) == (journeys.MOST_HOPS + 1, 1)
 
@@ -97,7 +97,7 @@ def test_correlation_links_to_the_message_with_that_id_or_to_the_previous_messag
 def test_correlation_starts_a_journey_unless_the_message_has_a_recorded_source(spark):
     lives = [
         life(1, 1, 0, 3, message_id="a"), life(2, 1, 1, 9), life(3, 4, 0, 1, outcome=outcomes.FORWARDED),
-        life(2, 2, 1, 5, **made(3, 4)),
+        life(2, 2, 1, 5, **source(3, 4)),
     ]  # fmt: skip
     events = [sent(2, 1, "a"), sent(2, 2, "a")]
     found = journeys.tables(history(spark, lives=lives, events=events))

@@ -83,7 +83,7 @@ def test_late_settlements_give_the_processing_time(spark):
 
 
 @pytest.fixture(scope="module")
-def found(spark):
+def report(spark):
     rows = [
         lost(1, 0), lost(2, 600, entity_id=2), held(3, 650, 29, entity_id=2, generated=True), held(4, 800, 3, received_by="b"),
         lost(5, -60), held(1, 40, 2, attempt=2, received_by=None, generated=True), lost(6, 0, subqueue=1),
@@ -92,8 +92,8 @@ def found(spark):
     return locks.tables(history(spark, asked, attempts=rows, events=[refused(1, 36)]))
 
 
-def test_losses_are_counted_by_interval_receiver_and_queue(found):
-    assert listed(found["losses"], "at", "receiver", "entity_id", "cause", "lost", "late", "needed_95_us") == sorted(
+def test_losses_are_counted_by_interval_receiver_and_queue(report):
+    assert listed(report["losses"], "at", "receiver", "entity_id", "cause", "lost", "late", "needed_95_us") == sorted(
         [
             (NOON, None, None, "longer", 1, 1, 36_000_000), (NOON + 10 * MINUTE, None, None, "longer", 1, 0, None),
             (None, "a", None, "longer", 2, 1, 36_000_000), (None, None, 1, "longer", 1, 1, 36_000_000),
@@ -102,12 +102,12 @@ def test_losses_are_counted_by_interval_receiver_and_queue(found):
         ],
         key=repr,
     )  # fmt: skip
-    assert listed(found["before"], "deliveries", "lost") == [(1, 1)]
+    assert listed(report["before"], "deliveries", "lost") == [(1, 1)]
 
 
-def test_lock_use_is_measured_by_queue_and_receiver(found):
+def test_lock_use_is_measured_by_queue_and_receiver(report):
     columns = ("receiver", "entity_id", "deliveries", "lost", "lock_us", "held_us", "timed", "nearly", "generated")
-    assert listed(found["deliveries"], *columns) == sorted(
+    assert listed(report["deliveries"], *columns) == sorted(
         [
             ("a", None, 3, 2, None, None, None, None, None), (None, 1, 3, 1, 30_000_000, 3_000_000, 2, 0, 0),
             (None, 2, 2, 1, 30_000_000, 29_000_000, 1, 1, 1),
@@ -116,8 +116,8 @@ def test_lock_use_is_measured_by_queue_and_receiver(found):
     )  # fmt: skip
 
 
-def test_the_worst_messages_include_all_their_deliveries(found, spark):
-    assert listed(found["worst"], "sequence_number", "attempt", "receiver") == [(1, 1, "a"), (1, 2, ""), (2, 1, "a")]
+def test_the_worst_messages_include_all_their_deliveries(report, spark):
+    assert listed(report["worst"], "sequence_number", "attempt", "receiver") == [(1, 1, "a"), (1, 2, ""), (2, 1, "a")]
     many = [lost(1, i, attempt=i) for i in range(80)] + [lost(2 + i, i) for i in range(20)]
     rows = listed(locks.tables(history(spark, attempts=many))["worst"], "sequence_number")
     assert len(rows) == 50 + 11 and {number for (number,) in rows} == set(range(1, 13))

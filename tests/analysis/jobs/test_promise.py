@@ -13,7 +13,7 @@ DAY = timedelta(days=1)
 SUNDAY = NOON  # 2026-03-01
 
 
-def found(spark, days: int):
+def tables_of(spark, days: int):
     asked = a_request(span=Span(SUNDAY - DAY, SUNDAY + days * DAY), now=SUNDAY + days * DAY)
     rows = [
         {"waiting_us": 5}, {"waiting_us": 5, "enqueued_at": SUNDAY + DAY}, {"waiting_us": 7, "enqueued_at": SUNDAY - 2 * DAY},
@@ -24,7 +24,7 @@ def found(spark, days: int):
 
 def test_weeks_begin_on_monday(spark):
     midnight = SUNDAY - 12 * HOUR
-    assert found(spark, 30) == sorted(
+    assert tables_of(spark, 30) == sorted(
         [
             (1, midnight - 6 * DAY, measures.WAITING, [bin_of(5)], [1]),
             (1, midnight + DAY, measures.WAITING, [bin_of(5)], [1]),
@@ -36,4 +36,4 @@ def test_weeks_begin_on_monday(spark):
 
 def test_long_ranges_are_grouped_by_month(spark):
     march = SUNDAY - 12 * HOUR
-    assert [row[:2] + row[4:] for row in found(spark, 100)] == [(1, march, [2]), (2, march, [1])]
+    assert [row[:2] + row[4:] for row in tables_of(spark, 100)] == [(1, march, [2]), (2, march, [1])]

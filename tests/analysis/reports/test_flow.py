@@ -23,7 +23,7 @@ def backlog(most: int = 0, most_at=NOON, since=NOON, until=None, entered: int = 
     return {**keys, **numbers, "since": since, "until": until}
 
 
-def said(rows: list[dict], **total) -> str:
+def sentence_of(rows: list[dict], **total) -> str:
     scope = a_scope()
     found = flow.flow(scope.range.buckets, [SimpleNamespace(**row) for row in rows])
     return flow.sentence(scope, found, SimpleNamespace(**backlog(**total)))
@@ -40,17 +40,19 @@ def test_the_backlog_stays_constant_between_intervals_with_traffic():
 
 def test_the_sentence_says_when_the_backlog_peaked_and_how_it_drained():
     rows = [moved(NOON, 57, 0, 57), moved(NOON + 4 * FIVE, 0, 57, 0)]
-    assert said(rows, most=57, until=NOON + 4 * FIVE) == (
+    assert sentence_of(rows, most=57, until=NOON + 4 * FIVE) == (
         "The backlog of shop/q was largest at 2026-03-01 12:05: 57 messages, from 2026-03-01 12:00 on. It drained within 20 min. "
         "It ended empty."
     )
-    assert said([], most=0, entered=1) == "1 message entered shop/q; none was in the queue at the end of a step of 5 minutes."
+    assert (
+        sentence_of([], most=0, entered=1) == "1 message entered shop/q; none was in the queue at the end of a step of 5 minutes."
+    )
     assert flow.sentence(a_scope(), flow.flow([], []), None).startswith("No messages entered, left or waited in shop/q")
 
 
 def test_the_sentence_estimates_when_a_remaining_backlog_will_drain():
     rows = [moved(NOON, 10, 0, 10), moved(NOON + HOUR - FIVE, 0, 2, 8)]
-    assert said(rows, most=10, since=None) == (
+    assert sentence_of(rows, most=10, since=None) == (
         "The backlog of shop/q was largest at 2026-03-01 12:05: 10 messages, since before the range. It did not drain: at the "
         "end 8 messages were in the queue; at the last pace it is empty in 20 min."
     )

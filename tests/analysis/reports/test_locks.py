@@ -41,7 +41,7 @@ def shown(scope, **rows):
 
 
 @pytest.fixture
-def found():
+def report():
     return shown(
         a_scope("payments", compared=SPAN.before(HOUR)),
         losses=LOST,
@@ -50,20 +50,20 @@ def found():
     )
 
 
-def test_the_answer_names_the_queue_the_cause_and_a_sufficient_lock_duration(found):
-    assert found.finding == (
+def test_the_answer_names_the_queue_the_cause_and_a_sufficient_lock_duration(report):
+    assert report.finding == (
         "4 of 10 deliveries of payments (40.0\xa0%) ended because their lock ended, mostly because work took longer than the "
         "lock of 5.0 s; a lock of at least 10 s would have kept 95\xa0% of the 3 that were settled too late, in the median 7.2 s "
         "after the receipt. From 2026-03-01 11:00 to 2026-03-01 12:00, 25.0\xa0% of all locks were lost (1 of 4)."
     )
-    [link] = found.links
+    [link] = report.links
     assert link.value == "Preview a lock of 10 s for payments" and "lock_duration=10+s" in link.url
-    assert found.generated == 1
+    assert report.generated == 1
 
 
-def test_the_report_has_tables_and_charts(found):
-    assert [section.name for section in found.sections] == ["times", "messages", "queues", "receivers"]
-    times, messages, queues, receivers = found.sections
+def test_the_report_has_tables_and_charts(report):
+    assert [section.name for section in report.sections] == ["times", "messages", "queues", "receivers"]
+    times, messages, queues, receivers = report.sections
     assert [name for name, _ in times.figures[0].keys] == ["longer", "gone"]
     [row] = queues.table.rows
     assert [plain(value) for value in row] == [
@@ -76,8 +76,8 @@ def test_the_report_has_tables_and_charts(found):
     assert [bar.name for bar in messages.figures[0].charts[0].shapes] == ["lock_lost", "completed"]
 
 
-def test_numbers_link_to_their_deliveries(found):
-    queues, receivers = found.tables["queues"].rows[0], found.tables["receivers"].rows[0]
+def test_numbers_link_to_their_deliveries(report):
+    queues, receivers = report.tables["queues"].rows[0], report.tables["receivers"].rows[0]
     query = parse_qs(urlsplit(receivers[2].url).query)
     assert (query["deliveries"], query["receiver"], query["queue"]) == (["lost"], ["process:w"], ["1"])
     assert "deliveries=all" in queues[1].url and "receiver" not in queues[1].url

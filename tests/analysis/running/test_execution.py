@@ -71,7 +71,7 @@ def row() -> AnalysisRun:
     return AnalysisRun.objects.get()
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
@@ -143,14 +143,14 @@ def test_cancelling_ends_the_whole_process_group(run_job, monkeypatch, manner):
         run_job([*SLEEPY, manner])
     asking.join()
     pids = [int(pid) for pid in row().step_text.split()]
-    eventually(lambda: not any(lives(pid) for pid in pids), 2)
+    eventually(lambda: not any(is_alive(pid) for pid in pids), 2)
 
 
 def test_a_stopping_worker_ends_its_child(run_job):
     with pytest.raises(execution.Stopped):
         run_job(SLEEPY, lambda: bool(row().step))
     pids = [int(pid) for pid in row().step_text.split()]
-    eventually(lambda: not any(lives(pid) for pid in pids), 2)
+    eventually(lambda: not any(is_alive(pid) for pid in pids), 2)
 
 
 def test_a_cancelled_run_is_marked_and_leaves_no_scratch_folder(held, folder, monkeypatch):
@@ -225,12 +225,12 @@ def test_a_killed_worker_leaves_no_running_run_and_no_process(transactional_db, 
         assert execution.end_dead_runs() == 0, "a living worker keeps its lease"
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-        eventually(lambda: not lives(pids[0]), 2)
+        eventually(lambda: not is_alive(pids[0]), 2)
         eventually(execution.end_dead_runs, 5)
     finally:
         worker.kill()
         for pid in pids:
-            if lives(pid):
+            if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
     assert (row().state, row().message) == ("failed", runs.WORKER_ENDED)
     assert not execution.RunFolder(run.pk).scratch.exists()
@@ -247,14 +247,14 @@ def test_a_driver_is_reused_by_the_next_run(run_job):
 
 def test_a_warm_driver_ends_after_its_idle_time(run_job):
     first = run_job(SMALL, keep_seconds=0.2)
-    eventually(lambda: not lives(first["pid"]) and not drivers_there(), 10)
+    eventually(lambda: not is_alive(first["pid"]) and not drivers_there(), 10)
     assert run_job(SMALL, keep_seconds=0.2)["pid"] != first["pid"] and row().warm is False
 
 
 @pytest.mark.parametrize("session", [{"keep_seconds": 0}, {"keep_megabytes": 1}])
 def test_a_driver_that_is_not_kept_ends_with_its_run(run_job, session):
     first = run_job(SMALL, **session)
-    assert not lives(first["pid"]) and not drivers_there()
+    assert not is_alive(first["pid"]) and not drivers_there()
 
 
 def test_a_killed_driver_is_replaced(run_job):
@@ -267,7 +267,7 @@ def test_a_killed_driver_is_replaced(run_job):
 def test_a_warm_driver_that_dies_as_it_is_reused_is_replaced(run_job, monkeypatch):
     first = run_job(SMALL)
     os.kill(first["pid"], signal.SIGKILL)
-    eventually(lambda: not lives(first["pid"]), 5)
+    eventually(lambda: not is_alive(first["pid"]), 5)
     with monkeypatch.context() as patched:  # as if it had ended a moment later
         alive = iter([True])
         patched.setattr(driver.Driver, "is_alive", property(lambda self: next(alive, False)))
@@ -277,14 +277,14 @@ def test_a_warm_driver_that_dies_as_it_is_reused_is_replaced(run_job, monkeypatc
 def test_different_spark_settings_need_another_driver(run_job):
     first = run_job(SMALL)
     assert run_job(SMALL, spark={"spark.driver.memory": "3g"})["pid"] != first["pid"]
-    assert not lives(first["pid"])
+    assert not is_alive(first["pid"])
 
 
 def test_a_run_that_fails_ends_its_driver(run_job):
     first = run_job(SMALL)
     with pytest.raises(execution.JobFailed, match="RuntimeError: as asked"):
         run_job(SMALL, specification='{"fail": true}')
-    assert not lives(first["pid"])
+    assert not is_alive(first["pid"])
     assert run_job(SMALL)["jobs"] == 1
 
 
@@ -293,10 +293,10 @@ def test_a_warm_driver_ends_with_its_launcher(transactional_db, settings, tmp_pa
     script = IDLE.format(runs=str(settings.RUNS_FOLDER), command=SMALL)
     launcher = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, text=True)
     pid = int(launcher.stdout.readline())
-    assert lives(pid)
+    assert is_alive(pid)
     launcher.kill()
     launcher.wait()
-    eventually(lambda: not lives(pid), 5)
+    eventually(lambda: not is_alive(pid), 5)
     # The lock may outlive the process by a moment: the kernel closes a process's files when its last thread has ended.
     eventually(lambda: driver.remove_left() or not drivers_there(), 5)
 

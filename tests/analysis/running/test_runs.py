@@ -32,7 +32,7 @@ def queue():
     return Entity.objects.get(path=path)
 
 
-def asked(queue):
+def request_of(queue):
     """Waiting, of a queue, as a page asks it."""
     analyses = [BY_SLUG["waiting"]]
     form, scope = asked_of(analyses, {"queue": queue.pk})
@@ -40,7 +40,7 @@ def asked(queue):
 
 
 @pytest.fixture
-def handed(monkeypatch):
+def submitted(monkeypatch):
     """The ids of runs that were given to Celery."""
     ids = []
     monkeypatch.setattr(tasks.run_analysis, "delay", ids.append)
@@ -54,15 +54,15 @@ def run():
     return made
 
 
-def test_a_run_is_submitted_to_a_worker_after_its_commit(queue, handed, django_capture_on_commit_callbacks):
+def test_a_run_is_submitted_to_a_worker_after_its_commit(queue, submitted, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
-        run = submission.refresh(*asked(queue), actor=ALICE)
-        assert handed == []
-    assert handed == [run.pk]
+        run = submission.refresh(*request_of(queue), actor=ALICE)
+        assert submitted == []
+    assert submitted == [run.pk]
     run.refresh_from_db()
     assert (run.state, run.requested_by) == ("queued", "user:alice")
     assert (run.namespace, run.subject, run.request["reports"]) == ("runs", f"runs/{queue.path}", ["waiting"])
-    assert submission.refresh(*asked(queue), actor=ALICE) is None, "it is being made"
+    assert submission.refresh(*request_of(queue), actor=ALICE) is None, "it is being made"
 
 
 def test_a_run_that_cannot_be_submitted_fails_with_a_reason(queue, monkeypatch, django_capture_on_commit_callbacks):
@@ -71,14 +71,14 @@ def test_a_run_that_cannot_be_submitted_fails_with_a_reason(queue, monkeypatch, 
 
     monkeypatch.setattr(tasks.run_analysis, "delay", refuse)
     with django_capture_on_commit_callbacks(execute=True):
-        run = submission.refresh(*asked(queue), actor=ALICE)
+        run = submission.refresh(*request_of(queue), actor=ALICE)
     run.refresh_from_db()
     assert run.state == "failed"
     assert "connection refused" in run.message
 
 
-def test_a_viewer_can_refresh_but_not_cancel(queue, run, handed):
-    assert submission.refresh(*asked(queue), actor=VIEWER) is not None
+def test_a_viewer_can_refresh_but_not_cancel(queue, run, submitted):
+    assert submission.refresh(*request_of(queue), actor=VIEWER) is not None
     with pytest.raises(NotAuthorized):
         runs.request_cancel(run.pk, actor=VIEWER)
     run.refresh_from_db()

@@ -22,7 +22,7 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.http.request import MAX_BODY_BYTES
 from broker_core.service_bus.rules.values import Message
-from tests.broker_state import somebody_waits
+from tests.broker_state import has_waiting_receiver
 from tests.eventually import eventually
 
 from ..rules.test_sas import javascript_recipe, python_recipe
@@ -327,7 +327,7 @@ def test_empty_queue_returns_204_immediately_or_after_the_timeout(queue):
 def test_waiting_receive_is_woken_by_a_message(queue, method):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(getattr(queue, method), 30)
-        eventually(lambda: somebody_waits(queue.address))
+        eventually(lambda: has_waiting_receiver(queue.address))
         began = time.monotonic()
         service_bus.send(queue.address, [Message(b"now")])
         response = waiting.result(10)
@@ -338,7 +338,7 @@ def test_waiting_receive_is_woken_by_a_message(queue, method):
 def test_many_waiting_receivers_share_the_messages(queue):
     with ThreadPoolExecutor(10) as pool:
         waiting = [pool.submit(queue.take, 2) for _ in range(10)]
-        eventually(lambda: somebody_waits(queue.address))
+        eventually(lambda: has_waiting_receiver(queue.address))
         service_bus.send(queue.address, [Message(bytes([n])) for n in range(6)])
         responses = [future.result(15) for future in waiting]
     assert sorted(response.status_code for response in responses) == [200] * 6 + [204] * 4
@@ -361,7 +361,7 @@ def raw_receive(queue, timeout: int) -> socket.socket:
 
 def test_message_is_not_delivered_to_a_disconnected_receiver(queue):
     connection = raw_receive(queue, 60)
-    eventually(lambda: somebody_waits(queue.address))
+    eventually(lambda: has_waiting_receiver(queue.address))
     connection.close()
     service_bus.send(queue.address, [Message(b"x")])
     response = queue.lock(5)
@@ -372,7 +372,7 @@ def test_client_that_disconnects_at_any_moment_leaves_no_message_locked(queue):
     """Send and hang up at the same time, often: whoever comes next gets the message, and no delivery was counted."""
     for _ in range(20):
         connection = raw_receive(queue, 60)
-        eventually(lambda: somebody_waits(queue.address))
+        eventually(lambda: has_waiting_receiver(queue.address))
         sender = threading.Thread(target=service_bus.send, args=(queue.address, [Message(b"x")]))
         sender.start()
         connection.close()
