@@ -120,7 +120,7 @@ def chip_of(
     )  # fmt: skip
 
 
-def shown(
+def shown_lane(
     lane: Lane,
     rows: Sequence[MessageRow],
     chips: Mapping[int, Chip],
@@ -137,10 +137,10 @@ def shown(
         chip = chips[row.sequence_number]
         title = lane.by(row) if lane.by else ""
         (inside.setdefault(title, []) if title else loose).append(chip)
-    made = [_box(title, found, empty.get(title)) for title, found in sorted(inside.items())]
+    all_boxes = [_box(title, inside_chips, empty.get(title)) for title, inside_chips in sorted(inside.items())]
     total = count.value if isinstance(count, Capped) else count or 0
     text = str(count) if isinstance(count, Capped) else f"{count:,}" if count is not None else str(len(rows))
-    return ShownLane(lane, tuple(loose), tuple(made), text, max(0, total - len(rows)), url)
+    return ShownLane(lane, tuple(loose), tuple(all_boxes), text, max(0, total - len(rows)), url)
 
 
 def _box(title: str, chips: Sequence[Chip], known: Box | None) -> Box:
@@ -157,9 +157,9 @@ def boxes_of_receivers(events: Iterable[Event], now: datetime) -> list[Box]:
 def boxes_of_sessions(sessions: Iterable[SessionRow]) -> list[Box]:
     """The sessions that somebody has locked."""
     return [
-        Box(session_title(one.session_id), (), presenters.actor_name(one.locked_by), one.locked_until)
-        for one in sessions
-        if one.locked_until
+        Box(session_title(session.session_id), (), presenters.actor_name(session.locked_by), session.locked_until)
+        for session in sessions
+        if session.locked_until
     ]
 
 
@@ -169,20 +169,20 @@ def session_title(session_id: str | None) -> str:
 
 def left_of(events: Iterable[Event], present: Iterable[str], family: Family, url: Callable[[Event], str]) -> tuple[Chip, ...]:
     """The chips of what left, newest first. present: the keys of those that are there, as a message can be restored."""
-    found: dict[str, Chip] = {}
-    here = set(present)
+    chips: dict[str, Chip] = {}
+    present_keys = set(present)
     for event in events:
         key = key_of(event.entity_id, event.sequence_number)
-        if not event.kind.is_terminal or event.kind in _NUMBERED_ANEW or key in here or key in found:
+        if not event.kind.is_terminal or event.kind in _NUMBERED_ANEW or key in present_keys or key in chips:
             continue
         words = timeline.words(event.kind, family, event.reason)
         badge = Badge(words.word, words.hue if words.hue in ("expired", "dead") else "gone", words.icon)
         to = event.other.address if event.kind in (EventKind.MOVED, EventKind.FORWARDED) and event.other else None
         note = f"to {presenters.shown_path(to)}" if to else ""
-        found[key] = Chip(key, event.sequence_number, tail_of(event.message_id), badge, url(event), age_of=event.at, note=note)
-        if len(found) == MOST_LEFT:
+        chips[key] = Chip(key, event.sequence_number, tail_of(event.message_id), badge, url(event), age_of=event.at, note=note)
+        if len(chips) == MOST_LEFT:
             break
-    return tuple(found.values())
+    return tuple(chips.values())
 
 
 def renumbered(events: Iterable[Event]) -> dict[str, str]:

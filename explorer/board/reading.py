@@ -43,11 +43,11 @@ def board_of(
 ) -> Board:
     """The board of an entity as it is now. newest: its newest events first; None: those among the newest of the database."""
     contents = [_content(lane, entity, actor) for lane in pages_of(entity.family).board.lanes(entity, actor)]
-    wanted = (*TERMINAL_KINDS, EventKind.RECEIVED)
+    kinds = (*TERMINAL_KINDS, EventKind.RECEIVED)
     if newest is None:
-        found = EventFilter(entity_id=entity.id, kinds=wanted)
-        newest = reads.events(found, limit=NEWEST, max_scanned=MOST_SCANNED, actor=actor).rows
-    events = [event for event in newest if event.kind in wanted][:NEWEST]
+        event_filter = EventFilter(entity_id=entity.id, kinds=kinds)
+        newest = reads.events(event_filter, limit=NEWEST, max_scanned=MOST_SCANNED, actor=actor).rows
+    events = [event for event in newest if event.kind in kinds][:NEWEST]
     sessions: Sequence[reads.SessionRow] = ()
     if entity.requires_session:
         sessions = reads.sessions(entity.address, limit=MOST_SESSIONS, actor=actor).rows
@@ -63,21 +63,23 @@ def built(
 ) -> Board:
     """The board with these messages and events. A message that changed while the lanes were read is in the last of them."""
     pages = pages_of(entity.family).board
-    where = {(row.entity_id, row.sequence_number): one.lane for one in contents for row in one.rows}
+    where = {(row.entity_id, row.sequence_number): content.lane for content in contents for row in content.rows}
     was = lanes.renumbered(events)
-    shown: list[ShownLane] = []
-    for one in contents:
-        rows = [row for row in one.rows if where[row.entity_id, row.sequence_number] is one.lane]
+    shown_lanes: list[ShownLane] = []
+    for content in contents:
+        rows = [row for row in content.rows if where[row.entity_id, row.sequence_number] is content.lane]
         chips = {row.sequence_number: lanes.chip_of(row, url, tries=pages.tries, was=was) for row in rows}
         boxes: list[Box] = []
-        if one.lane.slug == pages.boxes:
+        if content.lane.slug == pages.boxes:
             now = entity.clock.now
-            by_session = one.lane.by_session
+            by_session = content.lane.by_session
             boxes = lanes.boxes_of_sessions(sessions) if by_session else lanes.boxes_of_receivers(events, now)
-        shown.append(lanes.shown(one.lane, rows, chips, one.count, url=_list_url(entity, one.lane), boxes=boxes))
+        shown_lanes.append(
+            lanes.shown_lane(content.lane, rows, chips, content.count, url=_list_url(entity, content.lane), boxes=boxes)
+        )
     present = {lanes.key_of(*place) for place in where}
     left = lanes.left_of(events, present, entity.family, lambda event: _event_url(entity, event))
-    return Board(tuple(shown), left, entity.clock.now, entity.completed_rate, pages.dead_letters(entity))
+    return Board(tuple(shown_lanes), left, entity.clock.now, entity.completed_rate, pages.dead_letters(entity))
 
 
 def _content(lane: Lane, entity: EntityRow, actor: Actor) -> Content:

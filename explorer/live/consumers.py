@@ -131,7 +131,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._leave()
         self.view = view
         try:
-            self.group, self.version, state = await Feed.here().join(view, self.channel_name)
+            self.group, self.version, state = await Feed.of_running_loop().join(view, self.channel_name)
         except BrokerError as exc:  # no such queue, no right to it
             await self.send(refused(str(exc)))
             self.view, self.group = None, ""
@@ -142,7 +142,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _leave(self) -> None:
         group, self.group, self.view = self.group, "", None
         if group:
-            await Feed.here().leave(group, self.channel_name)
+            await Feed.of_running_loop().leave(group, self.channel_name)
 
     def _is_still_allowed(self) -> bool:
         """Whether the user still has the same rights, and has neither signed out nor changed the password."""

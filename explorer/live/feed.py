@@ -84,7 +84,7 @@ class Watched:
 
     def note(self, news: Mapping[Database, NewEvents]) -> None:
         """Note the events of each database that concern the page."""
-        if any(one.overflow or one.clocks_moved for one in news.values()):
+        if any(new_events.overflow or new_events.clocks_moved for new_events in news.values()):
             self.due, self.drawn_at = 0.0, {}
         if self.live is None:
             return
@@ -96,8 +96,8 @@ class Watched:
                 for noted in (self.touched, self.seen):
                     noted.setdefault(entity.id, {}).update(happened)
         if self.live.ways:
-            for database, one in news.items():
-                for flow, messages in one.flows.items():
+            for database, new_events in news.items():
+                for flow, messages in new_events.flows.items():
                     self.moved.update(dict.fromkeys(self.live.ways(database, flow), messages))
 
     def forget(self, why: BrokerError, seconds: float) -> str:
@@ -111,12 +111,12 @@ class Watched:
         """Render the fragments that are due. Returns a frame with those that changed, or None. pages: number of watched pages.
         note_news: notes the events that were committed in the meantime."""
         began, worked = time.monotonic(), time.thread_time()
-        wanted = None if self.live is None or all_fragments else self._may_be_drawn(self.live, began)
-        if self.live and wanted is not None and not wanted:
+        due_fragments = None if self.live is None or all_fragments else self._may_be_drawn(self.live, began)
+        if self.live and due_fragments is not None and not due_fragments:
             self.touched, self.due = {}, self._later(self.live, began)
             self.not_before = max(self.not_before, began + self.live.least_seconds)
             return self._changed([], {})
-        answer = self.view.draw(wanted)
+        answer = self.view.draw(due_fragments)
         ended = time.monotonic()
         clock = self.clock
         self.touched, self.clock, self.live = {}, answer.clock, answer.live
@@ -203,7 +203,7 @@ class Feed:
         self._looks = 0
 
     @classmethod
-    def here(cls) -> Feed:
+    def of_running_loop(cls) -> Feed:
         """The running loop's feed."""
         for loop in [loop for loop in cls._of_loop if loop.is_closed()]:
             cls._of_loop.pop(loop)._thread.shutdown()

@@ -89,14 +89,14 @@ def live(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 class LiveRequest(HttpRequest):
     """A GET of a page by the feed. wanted: the fragments to render; None: all."""
 
-    def __init__(self, view: View, wanted: Collection[str] | None):
+    def __init__(self, view: View, fragments: Collection[str] | None):
         super().__init__()
         self.method = "GET"
         self.path_info, self.path = view.path, f"{settings.FORCE_SCRIPT_NAME or ''}{view.path}"
         self.META = {"QUERY_STRING": view.query}
         self.GET = QueryDict(view.query)
         self.resolver_match, self.actor, self.user = view.match, view.actor, view.user
-        self._wanted = wanted
+        self._wanted = fragments
 
     def wants(self, fragment: str) -> bool:
         return self._wanted is None or fragment in self._wanted
@@ -105,13 +105,13 @@ class LiveRequest(HttpRequest):
 class LiveAnswer(HttpResponse):
     """The current fragments of a page."""
 
-    def __init__(self, request: LiveRequest, found: Live, context: Mapping[str, Any]):
+    def __init__(self, request: LiveRequest, live_part: Live, context: Mapping[str, Any]):
         super().__init__()
-        self.live, self.clock = found, context.get("clock")
+        self.live, self.clock = live_part, context.get("clock")
         # live.js inserts the CSRF token of each viewer's page.
         shared = {**context, "csrf_token": "-"}
         self.fragments = {
-            template: render_to_string(template, shared, request) for template in found.fragments if request.wants(template)
+            template: render_to_string(template, shared, request) for template in live_part.fragments if request.wants(template)
         }
 
 
@@ -143,11 +143,11 @@ class View:
         audience = [self.actor.rights.value, self.actor.holder_label if personal else "", self.path, self.query]
         return "live." + hashlib.sha256(json.dumps(audience).encode()).hexdigest()[:40]
 
-    def draw(self, wanted: Collection[str] | None = None) -> LiveAnswer:
+    def draw(self, fragments: Collection[str] | None = None) -> LiveAnswer:
         """Call the page's view. Raises BrokerError if the view refuses, BrokerUnavailable without the site's own database."""
         set_script_prefix(f"{settings.FORCE_SCRIPT_NAME or ''}/")
         try:
-            answer = self.match.func(LiveRequest(self, wanted), *self.match.args, **self.match.kwargs)
+            answer = self.match.func(LiveRequest(self, fragments), *self.match.args, **self.match.kwargs)
         except Http404 as exc:
             raise InvalidArgument("page", f"{self.path!r} is not a page of this site") from exc
         except (OperationalError, InterfaceError) as exc:
@@ -172,7 +172,7 @@ def changed_parts(before: str, after: str) -> list[str]:
 def seconds_to_deadline(fragments: Iterable[str], clock: ClockReading) -> float | None:
     """The time until the first countdown in these fragments ends; None: there is none."""
     now = clock.now.timestamp() * 1000
-    ahead = [ms - now for html in fragments for found in _DEADLINE.findall(html) if (ms := int(found)) > now]
+    ahead = [ms - now for html in fragments for milliseconds in _DEADLINE.findall(html) if (ms := int(milliseconds)) > now]
     return min(ahead) / 1000 / clock.rate if ahead and clock.rate else None
 
 

@@ -115,15 +115,15 @@ class Graph:
 
     def ways(self, database: Database, flow: Flow) -> list[Edge]:
         """The edges that a message of this flow takes, which are added if they are missing."""
-        here = self._spot_of.get((database, flow.entity_id), "")
-        if here not in self.nodes:
+        spot_key = self._spot_of.get((database, flow.entity_id), "")
+        if spot_key not in self.nodes:
             return []
-        namespace = self.nodes[here].band
+        namespace = self.nodes[spot_key].band
         if flow.way is Way.DEAD:
-            return self._chain([here, self._dead_letters(here).key], dead_from=0)
+            return self._chain([spot_key, self._dead_letters(spot_key).key], dead_from=0)
         if flow.way is Way.OUT:
-            return self._chain([here, self._person(Kind.RECEIVER, namespace, flow.actor)]) if flow.actor else []
-        middle = self._route(self._exchange(namespace, flow.exchange), here) if flow.exchange else [here]
+            return self._chain([spot_key, self._person(Kind.RECEIVER, namespace, flow.actor)]) if flow.actor else []
+        middle = self._route(self._exchange(namespace, flow.exchange), spot_key) if flow.exchange else [spot_key]
         if flow.origin_id is not None:
             origin = self._spot_of.get((database, flow.origin_id), "")
             known = self.edges.get((origin, middle[0]))
@@ -159,11 +159,11 @@ class Graph:
         """The shortest way over bindings from an exchange to an entity; without one, the straight way."""
         came_from: dict[str, str] = {exchange: ""}
         reached = [exchange]
-        for here in reached:
-            if here == target:
+        for node in reached:
+            if node == target:
                 break
-            for after in sorted(self._bindings[here] - came_from.keys()):
-                came_from[after] = here
+            for after in sorted(self._bindings[node] - came_from.keys()):
+                came_from[after] = node
                 reached.append(after)
         route = [target]
         while came_from.get(route[0]):
@@ -200,9 +200,9 @@ class Graph:
 
     def around(self, key: str) -> None:
         """Keep only what is connected with a node: what its messages may have come through, and where they may go."""
-        kept = _reached(key, self.edges, lambda edge: edge) | _reached(key, self.edges, lambda edge: edge[::-1])
-        self.nodes = {name: node for name, node in self.nodes.items() if name in kept}
-        self.edges = {ends: edge for ends, edge in self.edges.items() if kept.issuperset(ends)}
+        reached = _reached(key, self.edges, lambda edge: edge) | _reached(key, self.edges, lambda edge: edge[::-1])
+        self.nodes = {name: node for name, node in self.nodes.items() if name in reached}
+        self.edges = {ends: edge for ends, edge in self.edges.items() if reached.issuperset(ends)}
 
 
 def group_of(actor: str) -> str:
@@ -229,13 +229,13 @@ def _reached(
     for edge in edges:
         source, target = direction(edge)
         following[source].append(target)
-    found, ahead = {start}, [start]
+    reached, ahead = {start}, [start]
     while ahead:
         for key in following[ahead.pop()]:
-            if key not in found:
-                found.add(key)
+            if key not in reached:
+                reached.add(key)
                 ahead.append(key)
-    return found
+    return reached
 
 
 def _short(text: str) -> str:

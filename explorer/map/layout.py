@@ -114,11 +114,11 @@ def layers_of(graph: Graph) -> dict[str, int]:
     return layers | {key: 0 for key, node in graph.nodes.items() if node.kind is Kind.SENDER}
 
 
-def spread(wanted: Sequence[float], heights: Sequence[float], gap: float) -> list[float]:
+def spread(preferred: Sequence[float], heights: Sequence[float], gap: float) -> list[float]:
     """Tops for boxes in this order, without overlaps and not above 0, so that the squares of their distances from the wanted
     middles are least: boxes that would overlap move as a block around the mean of what they want."""
     blocks: list[list[float]] = []  # the wanted top of a block, its boxes, its height with gaps
-    for middle, height in zip(wanted, heights, strict=True):
+    for middle, height in zip(preferred, heights, strict=True):
         blocks.append([middle - height / 2, 1, height + gap])
         while len(blocks) > 1 and blocks[-2][0] + blocks[-2][2] > blocks[-1][0]:
             top, boxes, tall = blocks.pop()
@@ -150,10 +150,10 @@ def _layer_of_dead(layer: int) -> int:
 def _leads_to(start: str, end: str, following: Mapping[str, Iterable[str]]) -> bool:
     ahead, seen = [start], {start}
     while ahead:
-        here = ahead.pop()
-        if here == end:
+        node = ahead.pop()
+        if node == end:
             return True
-        new = set(following.get(here, ())) - seen
+        new = set(following.get(node, ())) - seen
         seen |= new
         ahead += new
     return False
@@ -194,10 +194,10 @@ def _band(graph: Graph, layers: Mapping[str, int], inside: Sequence[str], last: 
     tops: dict = {}
     middles: dict = {}
 
-    def place(column: list, wanted: Mapping) -> None:
-        ordered = sorted(column, key=lambda key: wanted.get(key, 1e9))  # stable: in order of names where nothing is wanted
-        found = spread([wanted.get(key, 1e9) for key in ordered], [height(key) for key in ordered], GAP)
-        for key, top in zip(ordered, found, strict=True):
+    def place(column: list, preferred: Mapping) -> None:
+        ordered = sorted(column, key=lambda key: preferred.get(key, 1e9))  # stable: in order of names where nothing is wanted
+        new_tops = spread([preferred.get(key, 1e9) for key in ordered], [height(key) for key in ordered], GAP)
+        for key, top in zip(ordered, new_tops, strict=True):
             tops[key], middles[key] = top, top + height(key) / 2
 
     first, at = columns[1], 0.0
@@ -205,8 +205,8 @@ def _band(graph: Graph, layers: Mapping[str, int], inside: Sequence[str], last: 
         tops[key], middles[key] = at, at + height(key) / 2
         at += height(key) + GAP
     for layer in range(2, last + 1):
-        wanted = _means(columns[layer], before, middles, at)
-        place(columns[layer], wanted | {key: wanted[above] + 0.01 for key, above in beside.items() if above in wanted})
+        preferred = _means(columns[layer], before, middles, at)
+        place(columns[layer], preferred | {key: preferred[above] + 0.01 for key, above in beside.items() if above in preferred})
     after: dict = defaultdict(list)
     for key, sources in before.items():
         for source in sources:

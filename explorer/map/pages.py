@@ -32,7 +32,7 @@ from explorer.live.page import Live, LiveRequest, live
 
 from .graph import Edge, Graph, Kind
 from .layout import ENTITY_WIDTH, Box, Drawing, Line, placed
-from .spots import MOST, Shown, Spots, find
+from .spots import MOST, MapEntry, Spots, find
 
 MAP, NUMBERS, TABLE = "explorer/_map.html", "explorer/_map_numbers.html", "explorer/_map_table.html"
 FRAGMENTS = {MAP: 5.0, NUMBERS: 2.0}  # seconds between two drawings
@@ -158,7 +158,7 @@ class ShownEdge:
         return " · ".join(filter(None, (self.rate, self.line.edge.label)))
 
 
-class FaultsHere(NamedTuple):
+class ProgramFaults(NamedTuple):
     """Programs that can be made to fail. kinds: of the fault that each has, by name; empty: none. url: of the page with the
     buttons."""
 
@@ -197,20 +197,20 @@ def live_map(request: HttpRequest) -> HttpResponse:
     query = cleaned(MapQuery(request.GET))
     address: EntityAddress | None = query["entity"]
     namespace = address.namespace if address else query["namespace"] or None
-    listed = (one for one in reads.namespaces(actor=request.actor) if not one.is_system)
-    namespaces = sandbox_names.without(listed, keep=namespace or "")
-    here = next((one for one in namespaces if namespace and one.name.lower() == namespace.lower()), None)
-    if namespace and here is None:
+    visible = (namespace_row for namespace_row in reads.namespaces(actor=request.actor) if not namespace_row.is_system)
+    namespaces = sandbox_names.without(visible, keep=namespace or "")
+    selected = next((row for row in namespaces if namespace and row.name.lower() == namespace.lower()), None)
+    if namespace and selected is None:
         raise EntityNotFound(namespace, "namespace")
     if address:
         reads.entity(address, actor=request.actor)
-    picture = draw(namespaces, here.name if here else None, request.actor, opened=query["open"], around=address)
+    picture = draw(namespaces, selected.name if selected else None, request.actor, opened=query["open"], around=address)
     context = {
-        "section": "now", "map": picture, "here": here, "namespaces": namespaces, "around": address, "view": query["view"],
-        "map_url": _page_url(here.name if here else None, address),
+        "section": "now", "map": picture, "selected": selected, "namespaces": namespaces, "around": address,
+        "view": query["view"], "map_url": _page_url(selected.name if selected else None, address),
     }  # fmt: skip
     fragments = {TABLE: 2.0} if query["view"] else FRAGMENTS
-    return show(request, "map", context, fragment="_map", live=live_part(picture, fragments, here.name if here else None))
+    return show(request, "map", context, fragment="_map", live=live_part(picture, fragments, selected.name if selected else None))
 
 
 def live_part(picture: Picture, fragments: dict[str, float], namespace: str | None) -> Live:
@@ -225,7 +225,7 @@ def on_now(request: HttpRequest, namespace: str | None) -> dict:
     """The context of the map on Now. With more than MOST entities the page comes without it, and the feed sends it at once. A
     live update of other parts of the page uses the last picture for the messages that move."""
     is_live = isinstance(request, LiveRequest)
-    is_due = not is_live or any(draws(request, one) for one in FRAGMENTS)
+    is_due = not is_live or any(draws(request, template) for template in FRAGMENTS)
     picture: Picture | None = None if is_due else _last_on_now.get(namespace)
     if picture is None:
         namespaces = reads.namespaces(actor=request.actor)
@@ -235,7 +235,7 @@ def on_now(request: HttpRequest, namespace: str | None) -> dict:
 
 
 def _entities(namespaces: Iterable[NamespaceRow], namespace: str | None) -> int:
-    return sum(one.entities for one in namespaces if not one.is_system and namespace in (None, one.name))
+    return sum(row.entities for row in namespaces if not row.is_system and namespace in (None, row.name))
 
 
 def draw(
@@ -244,41 +244,41 @@ def draw(
 ) -> Picture:  # fmt: skip
     """Read and place the map of a namespace, or of all. opened: groups whose entities are shown. around: only what is connected
     with this entity."""
-    known = {one.name: one for one in namespaces}
+    known = {row.name: row for row in namespaces}
     entities = _entities(known.values(), namespace)
     flows = reads.flows(namespace, actor=actor)
-    found = find(namespace, flows, actor, entities=entities, opened=opened)
+    matching = find(namespace, flows, actor, entities=entities, opened=opened)
     # A namespace that was created since `namespaces` were read is shown by the next reading.
-    spots = replace(found, shown=tuple(one for one in found.shown if one.spot.namespace in known))
+    spots = replace(matching, entries=tuple(entry for entry in matching.entries if entry.spot.namespace in known))
     links = [link for link in reads.links(namespace, actor=actor) if link.namespace in known]
-    graph = Graph((one.spot for one in spots.shown), [(connections.database_of(link.namespace), link) for link in links])
+    graph = Graph((entry.spot for entry in spots.entries), [(connections.database_of(link.namespace), link) for link in links])
     for (name, flow), count in flows.counts.items():
         graph.count(connections.database_of(name), flow, count)
     graph.settle()
     if around is not None:
         graph.around(_key_of(around, graph))
     drawing = placed(graph)
-    shown = {one.spot.key: one for one in spots.shown}
-    faults = _faults_here(known.get(namespace or ""), actor)
-    nodes = tuple(_node(box, shown, known[box.node.band], faults) for box in drawing.boxes)
+    entries = {entry.spot.key: entry for entry in spots.entries}
+    faults = _program_faults(known.get(namespace or ""), actor)
+    nodes = tuple(_node(box, entries, known[box.node.band], faults) for box in drawing.boxes)
     by_key = {node.box.node.key: node for node in nodes}
     edges = tuple(_edge(line, graph, by_key, flows.seconds) for line in drawing.lines)
     return Picture(drawing, nodes, edges, spots, flows.seconds, graph)
 
 
-def _faults_here(namespace: NamespaceRow | None, actor: Actor) -> FaultsHere:
+def _program_faults(namespace: NamespaceRow | None, actor: Actor) -> ProgramFaults:
     """Of the receivers of one's own sandbox, or of the programs of the demo."""
     if namespace and (kinds := faults_of_sandboxes.kinds_by_receiver(namespace.name, actor.name, namespace.clock.now)):
-        return FaultsHere(kinds, reverse("explorer:sandbox", args=(namespace.name,)))
-    return FaultsHere(faults_of_programs(), reverse("explorer:faults"))
+        return ProgramFaults(kinds, reverse("explorer:sandbox", args=(namespace.name,)))
+    return ProgramFaults(faults_of_programs(), reverse("explorer:faults"))
 
 
 def _key_of(address: EntityAddress, graph: Graph) -> str:
-    wanted = f"{address.namespace}/{address.path}".lower()
-    found = next((key for key in graph.nodes if key.lower() == wanted), None)
-    if found is None:  # it is part of a group
-        found = next((key for key in graph.nodes if key.endswith("*") and wanted.startswith(key[:-1].lower())), wanted)
-    return found
+    prefix = f"{address.namespace}/{address.path}".lower()
+    key = next((name for name in graph.nodes if name.lower() == prefix), None)
+    if key is None:  # it is part of a group
+        key = next((name for name in graph.nodes if name.endswith("*") and prefix.startswith(name[:-1].lower())), prefix)
+    return key
 
 
 def _page_url(namespace: str | None, around: EntityAddress | None) -> str:
@@ -286,13 +286,13 @@ def _page_url(namespace: str | None, around: EntityAddress | None) -> str:
     return reverse("explorer:map") + (f"?{urlencode(query)}" if query else "")
 
 
-def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow, faults: FaultsHere) -> ShownNode:
+def _node(box: Box, entries: dict[str, MapEntry], namespace: NamespaceRow, faults: ProgramFaults) -> ShownNode:
     node = box.node
     name = _clipped(node.label, NAME_LENGTH.get(node.kind, 40))
-    if one := shown.get(node.key):
-        return _counted(box, name, one, namespace.clock.now)
+    if entry := entries.get(node.key):
+        return _counted(box, name, entry, namespace.clock.now)
     if node.kind is Kind.DEAD:
-        return _dead(box, shown[node.key.removesuffix(" dead")])
+        return _dead(box, entries[node.key.removesuffix(" dead")])
     if node.kind is Kind.EXCHANGE:
         url = pages_of(namespace.family).exchange_url(node.band, node.label)
         return ShownNode(box, name, node.label, f"exchange {node.label}", url, "exchange", note="exchange")
@@ -301,7 +301,7 @@ def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow, faults: Fa
     return _people(box, faults)
 
 
-def _people(box: Box, faults: FaultsHere) -> ShownNode:
+def _people(box: Box, faults: ProgramFaults) -> ShownNode:
     """A sender or receiver, or several."""
     node, names = box.node, sorted(box.node.names)
     programs = [name for name in names if name in faults.kinds]
@@ -320,42 +320,44 @@ def _people(box: Box, faults: FaultsHere) -> ShownNode:
     return ShownNode(box, name, node.label, tip, url, "", note=note, css=css, faults_url=faults_url, below=below)
 
 
-def _counted(box: Box, name: str, one: Shown, now: datetime) -> ShownNode:
-    parts, node = one.parts, box.node
+def _counted(box: Box, name: str, entry: MapEntry, now: datetime) -> ShownNode:
+    parts, node = entry.parts, box.node
     sent = presenters.rate(sum(part.sent_rate for part in parts))
     available, locked = _sum(parts, figures.at_hand), _sum(parts, lambda part: pages_of(part.family).counts.locked(part))
     waiting = available + locked
     oldest = min((part.oldest_active_at for part in parts if part.oldest_active_at), default=None)
     age = presenters.age(now - oldest) if oldest else ""
-    kind = f"{one.spot.label}: {len(one.spot.members):,} entities" if one.spot.is_group else f"{parts[0].kind} {_path(one)}"
+    kind = (
+        f"{entry.spot.label}: {len(entry.spot.members):,} entities" if entry.spot.is_group else f"{parts[0].kind} {_path(entry)}"
+    )
     tip = f"{kind}: {sent} in, {available:,} available, {locked:,} locked" + (f", oldest {age}" if age else "")
     full = math.log1p(min(waiting, FULL_BAR)) / math.log1p(FULL_BAR) * BAR_WIDTH
     share = locked / waiting if waiting else 0
-    is_collecting = one.address is not None and pages_of(parts[0].family).needs_a_person(parts[0])
-    css = "warn" if one.spot.is_neglected else "dead" if is_collecting and waiting else ""
-    if one.address:
-        url = reverse("explorer:entity", args=(one.address.namespace, one.address.path))
+    is_collecting = entry.address is not None and pages_of(parts[0].family).needs_a_person(parts[0])
+    css = "warn" if entry.spot.is_neglected else "dead" if is_collecting and waiting else ""
+    if entry.address:
+        url = reverse("explorer:entity", args=(entry.address.namespace, entry.address.path))
     else:
-        url = f"{reverse('explorer:map')}?{urlencode({'namespace': node.band, 'open': one.spot.key.removesuffix('*')})}"
-    note = f"{len(one.spot.members):,}" if one.spot.is_group else ""
-    icon = "fold" if one.spot.is_group else str(parts[0].kind)
+        url = f"{reverse('explorer:map')}?{urlencode({'namespace': node.band, 'open': entry.spot.key.removesuffix('*')})}"
+    note = f"{len(entry.spot.members):,}" if entry.spot.is_group else ""
+    icon = "fold" if entry.spot.is_group else str(parts[0].kind)
     return ShownNode(
-        box, name, _path(one), tip, url, icon, note, rate=sent if sent != "0" else "",
+        box, name, _path(entry), tip, url, icon, note, rate=sent if sent != "0" else "",
         depth=" · ".join(filter(None, (f"{waiting:,}", age))) if waiting else "",
         locked=round(full * share, 1), available=round(full * (1 - share), 1), css=css,
     )  # fmt: skip
 
 
-def _path(one: Shown) -> str:
-    return presenters.shown_path(one.address) if one.address else one.spot.label
+def _path(entry: MapEntry) -> str:
+    return presenters.shown_path(entry.address) if entry.address else entry.spot.label
 
 
-def _dead(box: Box, one: Shown) -> ShownNode:
-    count = sum(figures.DEAD.of(part) or 0 for part in one.parts)
-    place = str(one.address) if one.address else one.spot.key.removesuffix("*")
+def _dead(box: Box, entry: MapEntry) -> ShownNode:
+    count = sum(figures.DEAD.of(part) or 0 for part in entry.parts)
+    place = str(entry.address) if entry.address else entry.spot.key.removesuffix("*")
     url = f"{reverse('explorer:dead_letters')}?{urlencode({'q': place})}"
     words = f"{count:,} dead letter{'' if count == 1 else 's'}"
-    return ShownNode(box, words, "dead letters", f"{words} of {_path(one)}", url, "dead")
+    return ShownNode(box, words, "dead letters", f"{words} of {_path(entry)}", url, "dead")
 
 
 def _edge(line: Line, graph: Graph, nodes: dict[str, ShownNode], seconds: float) -> ShownEdge:

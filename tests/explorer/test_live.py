@@ -189,7 +189,7 @@ async def test_without_the_right_to_browse_a_connection_is_refused(queue, cookie
     communicator, told = await opened(page_of(queue), cookie(None))
     assert "You need the role viewer to view" in told["refused"]
     await communicator.disconnect()
-    assert not Feed.here()._pages
+    assert not Feed.of_running_loop()._pages
 
 
 async def test_a_missing_queue_is_refused_with_the_reason(queue, cookie):
@@ -554,10 +554,10 @@ async def test_frames_of_the_previous_page_are_dropped(db):
 async def test_a_browser_for_which_frames_were_dropped_is_sent_the_whole_state(queue, cookie):
     """The channel layer drops what comes while the queue of a slow browser is full."""
     communicator, told = await opened(page_of(queue), cookie())
-    [watched] = Feed.here()._pages.values()
+    [watched] = Feed.of_running_loop()._pages.values()
     service_bus.send(queue, [Message(b"x")])
     newest = await frame(communicator, has_list)
-    await Feed.here()._send(watched.group, json.dumps({"version": 0, "fragments": []}), watched.version + 2)
+    await Feed.of_running_loop()._send(watched.group, json.dumps({"version": 0, "fragments": []}), watched.version + 2)
     told = await frame(communicator)
     assert len(rows(told)) == 1 and told["version"] >= newest["version"]
     await communicator.disconnect()
@@ -630,15 +630,15 @@ async def test_viewers_with_the_same_rights_share_a_page_and_the_last_viewer_end
     one, _ = await opened(page_of(queue), cookie())
     two, _ = await opened(page_of(queue), cookie())
     other, _ = await opened(page_of(queue), cookie("viewer"))
-    assert sorted(len(page.viewers) for page in Feed.here()._pages.values()) == [1, 2]
+    assert sorted(len(page.viewers) for page in Feed.of_running_loop()._pages.values()) == [1, 2]
     service_bus.send(queue, [Message(b"x")])
     for communicator in (one, two, other):
         assert len(rows(await frame(communicator, has_list))) == 1
     for communicator in (one, two):
         await communicator.disconnect()
-    assert Feed.here().task is not None
+    assert Feed.of_running_loop().task is not None
     await other.disconnect()
-    assert (Feed.here().task, Feed.here()._pages) == (None, {})
+    assert (Feed.of_running_loop().task, Feed.of_running_loop()._pages) == (None, {})
     again, told = await opened(page_of(queue), cookie())
     assert len(rows(told)) == 1
     await again.disconnect()
@@ -650,7 +650,7 @@ async def test_a_browser_that_left_before_its_first_state_is_not_a_viewer(queue,
 
     async def send(message):
         if message["type"] == "websocket.send":
-            assert len(Feed.here()._pages) == 1
+            assert len(Feed.of_running_loop()._pages) == 1
             raise OSError("the browser has left")
 
     async def receive():
@@ -658,7 +658,7 @@ async def test_a_browser_that_left_before_its_first_state_is_not_a_viewer(queue,
 
     with pytest.raises(OSError, match="has left"):
         await left.application(left.scope, receive, send)
-    assert (Feed.here().task, Feed.here()._pages) == (None, {})
+    assert (Feed.of_running_loop().task, Feed.of_running_loop()._pages) == (None, {})
 
 
 async def test_events_during_the_first_rendering_of_a_page_are_not_missed(queue, cookie, monkeypatch):
@@ -666,7 +666,7 @@ async def test_events_during_the_first_rendering_of_a_page_are_not_missed(queue,
     other = EntityAddress(queue.namespace, "other")
     entities.create_queue(other)
     beside, _ = await opened(page_of(other), cookie())
-    draw, feed, sent = page.View.draw, Feed.here(), []
+    draw, feed, sent = page.View.draw, Feed.of_running_loop(), []
 
     def send_after_reading(view, wanted):
         drawn = draw(view, wanted)
@@ -690,7 +690,7 @@ async def test_a_new_viewer_does_not_wait_for_all_due_pages(queue, cookie, monke
     monkeypatch.setattr(Watched, "draw", lambda page, *_, **__: drawn.append(page.view.path))
     monkeypatch.setattr(Feed, "_note_news", lambda *_: None)
     for _ in range(3):
-        Feed.here()._tick(pages, asyncio.get_running_loop())
+        Feed.of_running_loop()._tick(pages, asyncio.get_running_loop())
         [*_, last] = drawn
         next(page for page in pages if page.view.path == last).not_before = time.monotonic()
     assert drawn == ["/0", "/1", "/2"]
@@ -704,7 +704,7 @@ async def test_pages_of_different_viewers_are_rendered_in_turn(queue, cookie, mo
     drawn = []
     monkeypatch.setattr(Watched, "draw", lambda page, *_, **__: drawn.append(page.view.path))
     monkeypatch.setattr(Feed, "_note_news", lambda *_: None)
-    Feed.here()._tick(pages, asyncio.get_running_loop())
+    Feed.of_running_loop()._tick(pages, asyncio.get_running_loop())
     assert drawn == ["/0", "/2", "/1", "/3", "/4"]
 
 
@@ -724,9 +724,9 @@ async def test_many_sockets_of_one_viewer_do_not_delay_the_pages_of_another(queu
     monkeypatch.setattr(Feed, "_present_state", noted)
     for socket_of_many in flood:
         await socket_of_many.send("{}")
-    await eventually_true(lambda: sum(len(of) for of in Feed.here()._thread._waiting.values()) >= len(flood) - 1)
+    await eventually_true(lambda: sum(len(of) for of in Feed.of_running_loop()._thread._waiting.values()) >= len(flood) - 1)
     await one.send("{}")
-    await eventually_true(lambda: len(Feed.here()._thread._waiting) >= 2)
+    await eventually_true(lambda: len(Feed.of_running_loop()._thread._waiting) >= 2)
     let_go.set()
     await eventually_true(lambda: len(drawn) == len(flood) + 1)
     [viewer] = [name for name in drawn if name.startswith("viewer")]

@@ -332,7 +332,7 @@ def test_the_name_of_a_program_does_not_overlap_its_fault_icon(kind, failing, co
     width = SENDER_WIDTH if kind is Kind.SENDER else RECEIVER_WIDTH
     for label in ("payments", "payments-of-all-stores"):
         box = Box(Node("k", kind, "shop", label, names), 0, 0, width, 28)
-        node = pages._people(box, pages.FaultsHere(dict.fromkeys(names, failing), "/faults/"))
+        node = pages._people(box, pages.ProgramFaults(dict.fromkeys(names, failing), "/faults/"))
         end = pages.NAME_X + pages.LETTER * len(node.name) + pages.NOTE_LETTER * len(node.note)
         assert end + (pages.NOTE_SPACE if node.note else 0) <= width - pages.FAULT_WIDTH
         assert node.faults_url and node.title == label and len(node.name) >= 4
@@ -345,7 +345,7 @@ def test_a_failing_program_keeps_its_name_above_the_failure_count():
         ({"payments-1": "killed", "payments-2": ""}, "1 of 2 killed"),
         ({"payments-1": "killed", "payments-2": "slow"}, "2 of 2 with faults"),
     ):
-        node = pages._people(box, pages.FaultsHere(kinds, "/faults/"))
+        node = pages._people(box, pages.ProgramFaults(kinds, "/faults/"))
         assert (node.name, node.note, node.below, node.css) == ("payments", "", below, "warn")
     drawn = render_to_string("explorer/_map_node.html", {"node": node})
     assert "payments" in drawn and "2 of 2 with faults" in drawn
