@@ -66,14 +66,14 @@ def check(kind: str, target: str, programs: Mapping[str, object]) -> FaultKind:
     """The kind. Raises InvalidArgument for one that does not exist, or that the target cannot have."""
     if kind not in list(FaultKind):
         raise InvalidArgument("kind", f"must be one of {', '.join(FaultKind)}")
-    found = FaultKind(kind)
-    if found is FaultKind.STOPPED:
-        return found
-    if target == DATABASE and found is not FaultKind.DISCONNECTED:
+    fault_kind = FaultKind(kind)
+    if fault_kind is FaultKind.STOPPED:
+        return fault_kind
+    if target == DATABASE and fault_kind is not FaultKind.DISCONNECTED:
         raise InvalidArgument("kind", "of the database connections must be disconnected")
     if target != DATABASE and target not in programs:
         raise InvalidArgument("target", f"'{target[:80]}' is not a program of the demo")
-    return found
+    return fault_kind
 
 
 def _stop_task(name: str) -> None:
@@ -86,8 +86,8 @@ def _stop_task(name: str) -> None:
 
 
 def _undo(faults: list[Fault]) -> None:
-    _set_enabled([one.target for one in faults if one.kind == FaultKind.STOPPED], True)
-    Fault.objects.filter(pk__in=[one.pk for one in faults]).delete()
+    _set_enabled([fault.target for fault in faults if fault.kind == FaultKind.STOPPED], True)
+    Fault.objects.filter(pk__in=[fault.pk for fault in faults]).delete()
 
 
 def _set_enabled(names: list[str], enabled: bool) -> None:
@@ -108,7 +108,7 @@ class RunningFaults:
     def __call__(self) -> Mapping[str, Fault]:
         try:
             undo_ended()
-            self._last = {one.target: one for one in running() if one.kind != FaultKind.STOPPED}
+            self._last = {fault.target: fault for fault in running() if fault.kind != FaultKind.STOPPED}
         except Error:
             connection.close()
         return self._last

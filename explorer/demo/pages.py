@@ -50,7 +50,7 @@ def set_paused(paused: bool, actor: Actor) -> None:
     Demonstration.objects.filter(pk=Demonstration.ONLY).update(is_paused=paused, changed_at=timezone.now(), changed_by=str(actor))
 
 
-def shown() -> Demonstration | None:
+def demo_state() -> Demonstration | None:
     """The demo's state; None if this site has no demo."""
     return Demonstration.objects.filter(pk=Demonstration.ONLY).first() if getattr(settings, "VITRINE_DEMO", False) else None
 
@@ -91,17 +91,19 @@ class FaultTarget:
 @require_http_methods(["GET", "POST"])
 def faults_on_demand(request: HttpRequest) -> HttpResponse:
     """GET lists what can be made to fail; POST `kind` and `target` starts a fault, `end` and `target` ends one."""
-    if shown() is None:
+    if demo_state() is None:
         raise Http404("This site has no demo")
     if request.method == "POST":
         _change(request, programs(Random(), ""))
         return HttpResponseRedirect(reverse("explorer:faults"))
-    running = {one.target: one for one in faults.running()}
+    running = {fault.target: fault for fault in faults.running()}
     programs_of_demo = [
         (part.NAMESPACE, "programs", [_program(name, does, running) for name, does in sorted(part.DOES.items())])
         for part in sorted(existing(), key=lambda part: part.NAMESPACE)
     ]
-    tasks = [_target(one.name, one.name, [FaultKind.STOPPED], running) for one in background_tasks.sweeps({}, timezone.now())]
+    tasks = [
+        _target(sweep.name, sweep.name, [FaultKind.STOPPED], running) for sweep in background_tasks.sweeps({}, timezone.now())
+    ]
     context = {
         "section": "now",
         "now": timezone.now(),
@@ -119,7 +121,7 @@ def faults_of_programs() -> dict[str, str]:
     """The programs of the demo, each with the kind of its fault; empty: it has none. Nothing if this site has no demo."""
     if not getattr(settings, "VITRINE_DEMO", False):
         return {}
-    running = {one.target: one.kind for one in faults.running()}
+    running = {fault.target: fault.kind for fault in faults.running()}
     return {name: running.get(name, "") for name in programs(Random(), "")}
 
 
@@ -135,7 +137,7 @@ def _change(request: HttpRequest, known: Mapping[str, Program]) -> None:
         kind = faults.check(request.POST.get("kind", ""), target, known)
         done = act(
             request, "start fault", None, lambda: faults.start(kind, target, request.actor), target=f"{name}: {kind}",
-            says=lambda made: f"{name} is {made.kind} for {human(faults.LASTS[kind])}.",
+            says=lambda fault: f"{name} is {fault.kind} for {human(faults.LASTS[kind])}.",
         )  # fmt: skip
     if done.error:
         notify_error(request, done.error)

@@ -57,7 +57,7 @@ class Fault(models.Model):
     """
 
     target = models.CharField(max_length=200, primary_key=True)
-    kind = models.CharField(max_length=20, choices=[(one.value, one.value) for one in FaultKind])
+    kind = models.CharField(max_length=20, choices=[(fault_kind.value, fault_kind.value) for fault_kind in FaultKind])
     started_at = models.DateTimeField()
     until = models.DateTimeField()
     started_by = models.CharField(max_length=200)

@@ -88,7 +88,7 @@ def insights(request: HttpRequest) -> HttpResponse:
 
 def _generated_until(namespace: str | None, since: datetime) -> datetime | None:
     """When the demo was set up, if the charts show its traffic of before, which was generated; else None."""
-    demo = pages.shown() if namespace in (None, DEMO) else None
+    demo = pages.demo_state() if namespace in (None, DEMO) else None
     return demo.set_up_at if demo and since < demo.set_up_at else None
 
 

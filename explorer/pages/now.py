@@ -115,7 +115,7 @@ def now(request: HttpRequest) -> HttpResponse:
         fragments, entities=watched, refresh_seconds=REFRESH_SECONDS, least_seconds=live_map.FRAMES_SECONDS,
         ways=picture.ways if picture else None, personal=sandbox_names.may_be_one(namespace),
     )  # fmt: skip
-    context["demonstration"] = demonstration.shown() if namespace in (None, "demo") else None
+    context["demonstration"] = demonstration.demo_state() if namespace in (None, "demo") else None
     return show(request, "now", context, live=live_parts)
 
 

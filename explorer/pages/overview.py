@@ -153,7 +153,7 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         fragments, entities=on_page, personal=personal
     )  # the sums of entities on other pages follow after REFRESH_SECONDS
     if not isinstance(request, LiveRequest):
-        context["demonstration"] = pages.shown() if namespace in (None, "demo") else None
+        context["demonstration"] = pages.demo_state() if namespace in (None, "demo") else None
     return show(request, "overview", context, fragment="_overview_table", live=shown_live)
 
 

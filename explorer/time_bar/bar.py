@@ -106,8 +106,8 @@ class TimeBar:
     @property
     def labels(self) -> list[tuple[float, str, bool]]:
         """Places on the scale with their texts, and whether a narrow bar leaves out the text."""
-        found = scale.labels()
-        return [(place, text, min(i, len(found) - 1 - i) % 2 == 1) for i, (place, text) in enumerate(found)]
+        texts = scale.labels()
+        return [(place, text, min(i, len(texts) - 1 - i) % 2 == 1) for i, (place, text) in enumerate(texts)]
 
     @property
     def speeds(self) -> list[Speed]:
@@ -132,7 +132,7 @@ class TimeBar:
 
 def coming(changes: Iterable[NextChange], now: datetime) -> tuple[Coming, ...]:
     """The changes to come, the first ones with their names as far as these have space."""
-    found: list[Coming] = []
+    marks: list[Coming] = []
     last = 0.0
     named = 0
     for change in changes:
@@ -141,22 +141,22 @@ def coming(changes: Iterable[NextChange], now: datetime) -> tuple[Coming, ...]:
         name = ""
         if place is not None and named < MOST_NAMED and place - last >= APART:
             name, last, named = _SHORT[change.what].format(change.sequence_number), place, named + 1
-        found.append(Coming(happens(change), _HUES[change.what], change.at, change.sequence_number, place, name))
-    return tuple(found)
+        marks.append(Coming(happens(change), _HUES[change.what], change.at, change.sequence_number, place, name))
+    return tuple(marks)
 
 
 def past(events: Sequence[Event], now: datetime, family: Family) -> tuple[Past, ...]:
     """The events on the bar; of several at one place the most important."""
-    found: dict[float, Past] = {}
+    marks: dict[float, Past] = {}
     for event in events:
         ago = now - event.at
         if not timedelta(0) <= ago <= scale.REACH:
             continue
         words = timeline.words(event.kind, family, event.reason)
         mark = Past(words.hue, round(scale.place(-ago), 1), _height(event.kind))
-        if mark.height > (known.height if (known := found.get(mark.place)) else 0):
-            found[mark.place] = mark
-    return tuple(found[place] for place in sorted(found))
+        if mark.height > (known.height if (known := marks.get(mark.place)) else 0):
+            marks[mark.place] = mark
+    return tuple(marks[place] for place in sorted(marks))
 
 
 def _height(kind: EventKind) -> int:

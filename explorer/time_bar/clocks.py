@@ -72,7 +72,7 @@ class ClockView:
         return definition_of(self.family).container_noun
 
     @property
-    def shown(self) -> str:
+    def time_text(self) -> str:
         """The time, in the format of live.js."""
         return presenters.clock_shown(self.clock.now, self.clock.rate)
 
@@ -137,8 +137,8 @@ def happens_next(change: NextChange | None, clock: ClockReading) -> str:
 @require_http_methods(["GET", "POST"])
 def clock(request: HttpRequest, namespace: str) -> HttpResponse:
     """GET renders the control, for htmx alone, else as a page; POST changes the clock and redirects back."""
-    given = request.POST if request.method == "POST" else request.GET
-    back, entity = safe_next(request, given.get("page", "")), given.get("entity", "")
+    parameters = request.POST if request.method == "POST" else request.GET
+    back, entity = safe_next(request, parameters.get("page", "")), parameters.get("entity", "")
     name = namespaces.get_namespace(namespace, actor=request.actor).name
     if request.method != "POST":
         return _draw(request, name, back, entity)
@@ -209,10 +209,10 @@ def _play(namespace: str, rate: str, actor: Actor) -> namespaces.Clock:
 
 def _ahead(namespace: str, step: str, actor: Actor) -> Stepped:
     """Advance the clock to a place on the time bar. Raises InvalidArgument."""
-    wanted = time_scale.step_of(step)
-    if not wanted:
+    place = time_scale.step_of(step)
+    if not place:
         raise InvalidArgument("ahead", f"must be a whole number from 1 to {time_scale.STEPS:,}")
-    return _follow(namespace, time_scale.distance(wanted), actor)
+    return _follow(namespace, time_scale.distance(place), actor)
 
 
 def _to_next(namespace: str, path: str, actor: Actor) -> Stepped | None:
@@ -229,12 +229,12 @@ def _catch_up(namespace: str, actor: Actor) -> Stepped:
     return Stepped(namespaces.resume_clock(namespace, actor=actor), stepped.by, stepped.changes)
 
 
-def _follow(namespace: str, wanted: timedelta | datetime, actor: Actor) -> Stepped:
+def _follow(namespace: str, target: timedelta | datetime, actor: Actor) -> Stepped:
     before = namespaces.get_clock(namespace, actor=actor)
-    if isinstance(wanted, timedelta):
-        after, by = namespaces.step_clock(namespace, wanted, actor=actor), wanted
+    if isinstance(target, timedelta):
+        after, by = namespaces.step_clock(namespace, target, actor=actor), target
     else:
-        after = namespaces.step_clock_to(namespace, wanted, actor=actor)
+        after = namespaces.step_clock_to(namespace, target, actor=actor)
         by = after.now - before.now
     return Stepped(after, by, sweeps.follow_clock(namespace))
 

@@ -40,7 +40,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class MessageList:
     """The messages of the past as a list. more: how many are not listed. tries: by number, failed deliveries in words."""
 
     rows: Sequence[MessageRow]
@@ -51,14 +51,14 @@ class Listed:
 def or_past(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """The view of an entity's page, which shows the past where the query names an instant."""
 
-    def shown(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    def entity_or_past(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         is_past = request.method == "GET" and (AT in request.GET or AGO in request.GET)
         if isinstance(request, LiveRequest) or not is_past:
             return view(request, namespace=namespace, path=path)
         return of_past(request, namespace=namespace, path=path)
 
-    shown.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
-    return shown
+    entity_or_past.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
+    return entity_or_past
 
 
 @page
@@ -68,24 +68,24 @@ def of_past(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = address_of(namespace, path)
     if AT not in request.GET:
         return _at_place(request, reads.now(namespace, actor=request.actor).now)
-    found = reads.past(address, _instant(request), actor=request.actor)
-    if found.at > found.entity.clock.now:
+    state = reads.past(address, _instant(request), actor=request.actor)
+    if state.at > state.entity.clock.now:
         raise BadQuery([(AT, "is in the future.")])
-    then = _then(found)
-    is_board = board.is_asked(request, found.entity)
+    then = _then(state)
+    is_board = board.is_asked(request, state.entity)
     context: dict[str, Any] = {
         "section": "entities",
         "entity": then,
         "address": then.address,
         "clock": then.clock,
-        "past": found,
-        "settings": _settings(found),
-        "ago": found.entity.clock.now - found.at,
+        "past": state,
+        "settings": _settings(state),
+        "ago": state.entity.clock.now - state.at,
         "knows_locks": then.history_level is HistoryLevel.FULL,
         "is_board": is_board,
-        "time_bar": time_bar.of_past(request, found.entity, found.at, found.before, found.after),
+        "time_bar": time_bar.of_past(request, state.entity, state.at, state.before, state.after),
     }
-    context |= {"board": _board(found, then, request)} if is_board else {"listed": _listed(found, then)}
+    context |= {"board": _board(state, then, request)} if is_board else {"message_list": _message_list(state, then)}
     return show(request, "time_travel/past", context)
 
 
@@ -110,28 +110,28 @@ def _instant(request: HttpRequest) -> datetime:
     return at
 
 
-def _then(found: Past) -> EntityRow:
+def _then(state: Past) -> EntityRow:
     """The entity with the clock, the counts and the settings of that instant."""
-    clock, then = replace(found.entity.clock, now=found.at, rate=0, is_manual=True), found.settings
+    clock, then = replace(state.entity.clock, now=state.at, rate=0, is_manual=True), state.settings
     return replace(
-        found.entity, clock=clock, counts=found.counts, sent_rate=0.0, completed_rate=0.0, status=EntityStatus(then["status"]),
+        state.entity, clock=clock, counts=state.counts, sent_rate=0.0, completed_rate=0.0, status=EntityStatus(then["status"]),
         history_level=HistoryLevel(then["history_level"]), requires_session=bool(then["requires_session"]),
         options=then["options"] or {}, effective=then["effective"] or {},
     )  # fmt: skip
 
 
-def _settings(found: Past) -> list[Setting]:
+def _settings(state: Past) -> list[Setting]:
     """The settings of that instant in words, with those of now where they differ."""
-    then = words_of(found.entity, found.settings)
-    now = words_of(found.entity, reads.revisions(found.entity.address)[0].columns)
+    then = words_of(state.entity, state.settings)
+    now = words_of(state.entity, reads.revisions(state.entity.address)[0].columns)
     return [Setting(name, text, now.get(name, "none") if now.get(name) != text else "") for name, text in then.items()]
 
 
-def _board(found: Past, then: EntityRow, request: HttpRequest) -> Board:
+def _board(state: Past, then: EntityRow, request: HttpRequest) -> Board:
     lanes = [lane for lane in pages_of(then.family).board.lanes(then, request.actor) if lane.place is None]
-    made = built(then, [_content(lane, found.rows) for lane in lanes], found.events, (), message_url)
-    url = f"?{urlencode({AT: found.at.isoformat()})}"
-    return replace(made, rate=None, lanes=tuple(replace(lane, url=url) for lane in made.lanes))
+    board_then = built(then, [_content(lane, state.rows) for lane in lanes], state.events, (), message_url)
+    url = f"?{urlencode({AT: state.at.isoformat()})}"
+    return replace(board_then, rate=None, lanes=tuple(replace(lane, url=url) for lane in board_then.lanes))
 
 
 def _content(lane: Lane, rows: Sequence[MessageRow]) -> Content:
@@ -140,7 +140,7 @@ def _content(lane: Lane, rows: Sequence[MessageRow]) -> Content:
     return Content(lane, inside[:MOST], len(inside))
 
 
-def _listed(found: Past, then: EntityRow) -> Listed:
+def _message_list(state: Past, then: EntityRow) -> MessageList:
     tries = pages_of(then.family).board.tries
-    rows = found.rows[:MOST_LISTED]
-    return Listed(rows, max(0, found.counts.total - len(rows)), {row.sequence_number: tries(row)[1] for row in rows})
+    rows = state.rows[:MOST_LISTED]
+    return MessageList(rows, max(0, state.counts.total - len(rows)), {row.sequence_number: tries(row)[1] for row in rows})
