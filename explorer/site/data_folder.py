@@ -15,11 +15,11 @@ def make_private(folder: Path) -> None:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in (folder, *folder.iterdir()):
-        found = path.lstat()
-        if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+        status = path.lstat()
+        if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
             continue
-        kept = stat.S_IRWXU
-        if path == folder and found.st_gid == server.system_group():
-            kept |= stat.S_IXGRP
-        if stat.S_IMODE(found.st_mode) & ~kept:
-            path.chmod(stat.S_IMODE(found.st_mode) & kept)
+        allowed = stat.S_IRWXU
+        if path == folder and status.st_gid == server.system_group():
+            allowed |= stat.S_IXGRP
+        if stat.S_IMODE(status.st_mode) & ~allowed:
+            path.chmod(stat.S_IMODE(status.st_mode) & allowed)

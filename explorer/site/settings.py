@@ -125,7 +125,7 @@ TEMPLATES = [
         "APP_DIRS": True,
         "OPTIONS": {
             "libraries": {
-                one.parent.name: f"explorer.{one.parent.name}.tags" for one in (BASE_DIR / "explorer").glob("*/tags.py")
+                path.parent.name: f"explorer.{path.parent.name}.tags" for path in (BASE_DIR / "explorer").glob("*/tags.py")
             },
             "context_processors": [
                 "django.template.context_processors.request",

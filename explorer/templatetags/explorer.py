@@ -74,12 +74,12 @@ def new_entities(context) -> list[tuple[NewEntity, str]]:
     """The forms of all families that create an entity, with their URLs. Links between a family's forms keep the query."""
     request = context["request"]
     query = f"?{request.GET.urlencode()}" if request.GET else ""
-    found = []
+    forms = []
     for pages in installed():
-        urls = [one.url() for one in pages.new_entities]
-        kept = query if len(urls) > 1 and request.path in urls else ""
-        found += [(one, url + kept) for one, url in zip(pages.new_entities, urls, strict=True)]
-    return found
+        urls = [form.url() for form in pages.new_entities]
+        suffix = query if len(urls) > 1 and request.path in urls else ""
+        forms += [(form, url + suffix) for form, url in zip(pages.new_entities, urls, strict=True)]
+    return forms
 
 
 @register.filter
@@ -101,7 +101,7 @@ def figure(count: int, applies: bool = True) -> str:
 @register.filter
 def slug_id(text: str) -> str:
     """A text as part of an element's id."""
-    return re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", text)
+    return re.sub(r"[^A-Za-z0-9]", lambda match: f"_{ord(match[0]):x}_", text)
 
 
 @register.simple_tag
@@ -161,8 +161,8 @@ def reason_text(reason: Reason, at: datetime) -> str:
     plain, change = without_rules(reason.text), ""
     if reason.change:
         change = format_html(' <span class="quiet">{}</span>', without_rules(reason.change))
-    before, found, after = plain.partition(human(reason.ends_at - at)) if reason.ends_at else (plain, "", "")
-    if not found or reason.ends_at is None:
+    before, time_left, after = plain.partition(human(reason.ends_at - at)) if reason.ends_at else (plain, "", "")
+    if not time_left or reason.ends_at is None:
         return format_html("{}{}", plain, change)
     return format_html("{}{}{}{}", before, countdown(reason.ends_at, at), after, change)
 
@@ -251,10 +251,10 @@ def message_url(address: EntityAddress, sequence_number: int, page: str = "messa
 
 
 @register.simple_tag
-def found_url(found: FoundMessage) -> str:
+def found_url(message: FoundMessage) -> str:
     """The URL of a message that a search found. `of` names its entity if that was deleted: another one may have its name."""
-    url = message_url(found.address, found.sequence_number)
-    return f"{url}?of={found.entity_id}" if found.deleted_at else url
+    url = message_url(message.address, message.sequence_number)
+    return f"{url}?of={message.entity_id}" if message.deleted_at else url
 
 
 @register.simple_tag(takes_context=True)
@@ -414,9 +414,9 @@ def seconds(delta: timedelta) -> str:
 
 
 @register.filter
-def prefix_of(address: EntityAddress, here: Any) -> str:
+def prefix_of(address: EntityAddress, namespace: Any) -> str:
     """What stands before an entity's own name in a list: its namespace, unless the list is of one, and its topic."""
-    return f"{'' if here else f'{address.namespace}/'}{f'{address.topic.path}/' if address.topic else ''}"
+    return f"{'' if namespace else f'{address.namespace}/'}{f'{address.topic.path}/' if address.topic else ''}"
 
 
 @register.filter
@@ -436,7 +436,7 @@ def added_cells(row: MessageRow, columns: Columns) -> str:
     """The cells of the columns that a person added to a list of messages."""
     texts = [Truncator(stored_text(value)).chars(LONGEST_CELL) for value in columns.values.get(row.sequence_number, ())]
     return format_html_join(
-        "", '<td class="added" data-label="{}">{}</td>', zip((one.title for one in columns.chosen), texts, strict=False)
+        "", '<td class="added" data-label="{}">{}</td>', zip((column.title for column in columns.chosen), texts, strict=False)
     )
 
 

@@ -16,8 +16,8 @@ class Command(BaseCommand):
     help = "Run the demo: programs that send and receive in Python and over HTTP."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        here = f"http://127.0.0.1:{settings.PORT}{settings.PATH_PREFIX}"
-        parser.add_argument("--site", default=here, help="base URL of the HTTP front end (default: %(default)s)")
+        own_site = f"http://127.0.0.1:{settings.PORT}{settings.PATH_PREFIX}"
+        parser.add_argument("--site", default=own_site, help="base URL of the HTTP front end (default: %(default)s)")
 
     def handle(self, site: str, **options) -> None:
         set_up_once()

@@ -30,9 +30,9 @@ class Command(BaseCommand):
             raise CommandError("Give at least one queue, one message for each, more than 0 days, and a skew above 0 and up to 1.")
         until = until or datetime.now(UTC)
         try:
-            found = [commands.queue_of(namespace, f"generated-{number}", create=True) for number in range(1, queues + 1)]
+            created = [commands.queue_of(namespace, f"generated-{number}", create=True) for number in range(1, queues + 1)]
             run = request_generation(
-                found, messages=messages, days=days, until=until if until.tzinfo else until.replace(tzinfo=UTC), skew=skew,
+                created, messages=messages, days=days, until=until if until.tzinfo else until.replace(tzinfo=UTC), skew=skew,
                 seed=seed, actor=Actor.local(),
             )  # fmt: skip
         except BrokerError as problem:

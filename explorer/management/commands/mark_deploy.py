@@ -20,13 +20,15 @@ class Command(BaseCommand):
         parser.add_argument("--namespace", action="append", help="that it uses; can be repeated (default: all but sandboxes)")
 
     def handle(self, name: str, namespace: list[str] | None, **options) -> None:
-        listed = [one for one in namespaces.list_namespaces() if not one.is_system]
-        known = {one.name.lower(): one.name for one in listed}
-        missing = [one for one in namespace or () if one.lower() not in known]
+        rows = [row for row in namespaces.list_namespaces() if not row.is_system]
+        known = {row.name.lower(): row.name for row in rows}
+        missing = [requested for requested in namespace or () if requested.lower() not in known]
         if missing:
             raise CommandError(f"There is no namespace {missing[0]}. There are: {', '.join(sorted(known.values()))}.")
         chosen = (
-            [known[one.lower()] for one in namespace] if namespace else sorted(one.name for one in sandbox_names.without(listed))
+            [known[requested.lower()] for requested in namespace]
+            if namespace
+            else sorted(row.name for row in sandbox_names.without(rows))
         )
         try:
             changes.mark_deploy(name, chosen, actor=Actor("process", "mark_deploy", Right.ALL))

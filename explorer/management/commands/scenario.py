@@ -32,6 +32,6 @@ class Command(BaseCommand):
         lines = [f"FAILED  {name}"]
         if outcome.refusal:
             lines.append(f"  refused:  {outcome.refusal}")
-        lines += [f"  expected: {scenario.in_words(scenario.as_table(one))}" for one in outcome.unmet]
+        lines += [f"  expected: {scenario.in_words(scenario.as_table(expectation))}" for expectation in outcome.unmet]
         lines += [f"  the broker did: {text}" for text in outcome.seen] or ["  the broker did: nothing"]
         return "\n".join(lines)

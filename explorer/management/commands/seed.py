@@ -43,10 +43,10 @@ def _create_roles() -> None:
         OPERATOR: [see_bodies],
         ADMINISTRATOR: Permission.objects.filter(content_type__app_label__in=CONFIGURED_IN_ADMIN),
     }
-    for role, given in permissions.items():
+    for role, role_permissions in permissions.items():
         group, is_new = Group.objects.get_or_create(name=role)
         if is_new:
-            group.permissions.set(given)
+            group.permissions.set(role_permissions)
 
 
 def _create_administrator() -> None:

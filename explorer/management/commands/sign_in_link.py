@@ -27,11 +27,11 @@ class Command(BaseCommand):
 
 def _user(name: str | None) -> AbstractUser:
     if name is None:
-        found = users.administrators().first()
-        if found is None:
+        user = users.administrators().first()
+        if user is None:
             raise CommandError("There is no administrator yet. Run manage.py seed.")
-        return found
-    found = get_user_model().objects.filter(is_active=True, username=name).first()
-    if found is None:
+        return user
+    user = get_user_model().objects.filter(is_active=True, username=name).first()
+    if user is None:
         raise CommandError(f"There is no active user {name}. Create one: manage.py person {name} --role viewer")
-    return found
+    return user

@@ -39,17 +39,17 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, deep, lives, repair, **options):
-        found = list(verification.damages(verification.finished_files(), deep=deep))
-        for damage in found:
+        damages = list(verification.damages(verification.finished_files(), deep=deep))
+        for damage in damages:
             self.stdout.write(str(damage))
-        if not found:
+        if not damages:
             self.stdout.write("The archive is intact.")
             if lives:
                 self._compare_lives(repair)
             return
         if not repair:
-            raise CommandError(f"{len(found):,} damaged files. --repair makes them again where the events still exist.")
-        files = [damage.file for damage in found]
+            raise CommandError(f"{len(damages):,} damaged files. --repair makes them again where the events still exist.")
+        files = [damage.file for damage in damages]
         for file in files:
             if file.content == ArchiveFile.OPEN:
                 self.stdout.write(f"{file.path} will be made again from the events of seven days by the next analysis.")
@@ -65,15 +65,15 @@ class Command(BaseCommand):
 
     def _make_again(self, file: ArchiveFile) -> None:
         """Remove a file from the manifest, and have it made again."""
-        said = AGAIN[file.content]
+        outcome = AGAIN[file.content]
         with transaction.atomic():
             if file.content == ArchiveFile.LIVES:
                 manifest.rebuild(file.day, file.namespace_id)
             elif file.content in ArchiveFile.ROLLED:
-                said = said if manifest.count_again(file.day, file.namespace_id) else NOT_AGAIN
+                outcome = outcome if manifest.count_again(file.day, file.namespace_id) else NOT_AGAIN
             ArchiveUnusedFile.objects.update_or_create(path=file.path, defaults={"since": Now()})
             file.delete()
-        self.stdout.write(f"{file.path} {said}.")
+        self.stdout.write(f"{file.path} {outcome}.")
 
     def _repair_events(self, files: Sequence[ArchiveFile]) -> None:
         slices = sorted({file.slice_id for file in files if file.slice_id is not None})

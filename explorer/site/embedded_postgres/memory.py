@@ -32,8 +32,8 @@ def _limits(root: Path) -> list[int]:
 
 
 def _upwards(top: Path, group: str, name: str) -> list[Path]:
-    here = top / group.strip("/")
-    return [folder / name for folder in (here, *here.parents) if folder.is_relative_to(top)]
+    group_folder = top / group.strip("/")
+    return [folder / name for folder in (group_folder, *group_folder.parents) if folder.is_relative_to(top)]
 
 
 def _text(file: Path) -> str:

