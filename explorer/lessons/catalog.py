@@ -72,19 +72,19 @@ def toolbox(family: Family) -> Lesson:
 @cache
 def lessons() -> tuple[Lesson, ...]:
     """All lessons, in the order in which they build on each other. Raises BadLesson."""
-    found = [
+    loaded = [
         load(path, actions_of)
         for pages in installed()
         if pages.lessons
         for path in sorted(_folder(pages.family).glob("*.toml"))
         if path.name != TOOLBOX
     ]
-    return tuple(sorted(found, key=lambda lesson: (lesson.order, lesson.slug)))
+    return tuple(sorted(loaded, key=lambda lesson: (lesson.order, lesson.slug)))
 
 
 def lesson(slug: str) -> Lesson:
     """Raises EntityNotFound."""
-    found = next((one for one in lessons() if one.slug == slug), None)
-    if found is None:
+    match = next((candidate for candidate in lessons() if candidate.slug == slug), None)
+    if match is None:
         raise EntityNotFound(slug, "lesson")
-    return found
+    return match

@@ -49,16 +49,16 @@ def receivers(sandbox: Sandbox, now: datetime) -> list[Receiver]:
         return []
     family = Family(sandbox.family)
     names = dict.fromkeys(do.by for step in catalog.toolbox(family).steps for do in step.do if do.by)
-    effects = {kind: one.text for kind, one in catalog.faults_of(family).items()}
+    effects = {kind: effect.text for kind, effect in catalog.faults_of(family).items()}
     running = _running(sandbox, now)
     return [Receiver(name, effects, running.get(name)) for name in names]
 
 
 def start(sandbox: Sandbox, receiver: str, kind: str, now: datetime) -> None:
     """Start a fault, in place of one that the receiver has. Raises InvalidArgument."""
-    one = _find(sandbox, receiver, now)
-    if kind not in one.effects:
-        raise InvalidArgument("kind", f"must be one of {', '.join(one.effects)}")
+    found_receiver = _find(sandbox, receiver, now)
+    if kind not in found_receiver.effects:
+        raise InvalidArgument("kind", f"must be one of {', '.join(found_receiver.effects)}")
     faults = sandbox.state.setdefault("faults", {})
     faults[receiver] = {"kind": kind, "until": (now + LASTS).isoformat()}
     sandbox.save_step()
@@ -79,25 +79,32 @@ def with_fault(sandbox: Sandbox, do: Do, now: datetime) -> Do:
     change = catalog.faults_of(Family(sandbox.family))[fault.kind].change
     if change is None:
         raise NotAllowed(f"{do.by} is {fault.kind} for another {human(fault.until - now)}. Advance the clock, or end the fault.")
-    return replace(do, given={**do.given, **change})
+    return replace(do, arguments={**do.arguments, **change})
 
 
 def kinds_by_receiver(namespace: str | None, username: str, now: datetime) -> dict[str, str]:
     """The receivers of a sandbox of this person, each with the kind of its fault; empty: it has none."""
     if not sandbox_names.may_be_one(namespace):
         return {}
-    found = Sandbox.objects.filter(namespace=str(namespace).lower(), owner__username=username).first()
-    return {one.name: str(one.fault.kind) if one.fault else "" for one in receivers(found, now)} if found else {}
+    sandbox = Sandbox.objects.filter(namespace=str(namespace).lower(), owner__username=username).first()
+    return (
+        {receiver.name: str(receiver.fault.kind) if receiver.fault else "" for receiver in receivers(sandbox, now)}
+        if sandbox
+        else {}
+    )
 
 
 def _find(sandbox: Sandbox, receiver: str, now: datetime) -> Receiver:
-    found = next((one for one in receivers(sandbox, now) if one.name == receiver), None)
-    if found is None:
+    match = next((candidate for candidate in receivers(sandbox, now) if candidate.name == receiver), None)
+    if match is None:
         raise InvalidArgument("receiver", f"'{receiver[:80]}' is not a receiver of this sandbox")
-    return found
+    return match
 
 
 def _running(sandbox: Sandbox, now: datetime) -> dict[str, RunningFault]:
-    given: Mapping[str, Any] = sandbox.state.get("faults", {})
-    found = {name: RunningFault(FaultKind(one["kind"]), datetime.fromisoformat(one["until"])) for name, one in given.items()}
-    return {name: one for name, one in found.items() if one.until > now}
+    stored: Mapping[str, Any] = sandbox.state.get("faults", {})
+    running = {
+        name: RunningFault(FaultKind(stored_fault["kind"]), datetime.fromisoformat(stored_fault["until"]))
+        for name, stored_fault in stored.items()
+    }
+    return {name: fault for name, fault in running.items() if fault.until > now}

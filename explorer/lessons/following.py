@@ -50,8 +50,8 @@ def state_of(run: Run, rows: Sequence[EntityRow], now: datetime) -> tuple[Any, .
     """What the screen of a lesson depends on, whoever follows. It differs after each event, step of the clock and change of an
     entity."""
     newest = run.events[-1].event_id if run.events else 0
-    alike: dict[str, Any] = {"clock": None, "sent_rate": 0.0, "completed_rate": 0.0}  # these differ with each reading
-    entities = [replace(row, **alike) for row in rows]
+    ignored: dict[str, Any] = {"clock": None, "sent_rate": 0.0, "completed_rate": 0.0}  # these differ with each reading
+    entities = [replace(row, **ignored) for row in rows]
     return run.sandbox.step, run.state.get("mark"), run.answer, run.is_performed, newest, now, entities
 
 
@@ -74,19 +74,19 @@ def _set_code(sandbox: Sandbox, code: str) -> None:
 
 def followed(code: str) -> Sandbox:
     """Raises EntityNotFound."""
-    found = Sandbox.objects.select_related("owner").filter(code=code).exclude(lesson="").first() if code else None
-    if found is None:
+    sandbox = Sandbox.objects.select_related("owner").filter(code=code).exclude(lesson="").first() if code else None
+    if sandbox is None:
         raise EntityNotFound(code, "presentation")
-    return found
+    return sandbox
 
 
-def answer(run: Run, follower: Any, given: str) -> None:
+def answer(run: Run, follower: Any, number: str) -> None:
     """Note or change a follower's prediction, until the step is done. Raises InvalidArgument."""
     ask = run.step.ask
     if ask is None or run.is_over or run.is_done:
         raise InvalidArgument("answer", "is no longer asked for")
     FollowerAnswer.objects.update_or_create(
-        sandbox=run.sandbox, follower=follower, step=run.index, defaults={"choice": ask.choice(given)}
+        sandbox=run.sandbox, follower=follower, step=run.index, defaults={"choice": ask.choice(number)}
     )
 
 
@@ -100,5 +100,5 @@ def votes(run: Run) -> list[Votes]:
     ask = run.step.ask
     if ask is None or run.is_over or not run.sandbox.code:
         return []
-    given = list(run.sandbox.answers.filter(step=run.index).values_list("choice", flat=True))
-    return [Votes(text, given.count(i), len(given), i == ask.right) for i, text in enumerate(ask.choices)]
+    choices = list(run.sandbox.answers.filter(step=run.index).values_list("choice", flat=True))
+    return [Votes(text, choices.count(i), len(choices), i == ask.right) for i, text in enumerate(ask.choices)]

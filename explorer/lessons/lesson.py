@@ -85,7 +85,7 @@ class Do:
     """One action. by: who performs it; empty: the person."""
 
     action: str
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     by: str = ""
     label: str = ""
 
@@ -98,7 +98,7 @@ class Expect:
     """
 
     kind: EventKind | None = None
-    given: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     clock: timedelta | None = None
     deleted: str = ""
     policy: str = ""
@@ -113,11 +113,11 @@ class Ask:
     right: int
     because: str = ""
 
-    def choice(self, given: str) -> int:
+    def choice(self, number: str) -> int:
         """The index of the choice that a form sends. Raises InvalidArgument."""
-        if given not in map(str, range(len(self.choices))):
+        if number not in map(str, range(len(self.choices))):
             raise InvalidArgument("answer", "must be one of the choices; select one of them")
-        return int(given)
+        return int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,8 @@ def read(text: str, slug: str, name: str, actions: Actions) -> Lesson:
 
 def as_table(do: Do) -> dict[str, Any]:
     """An action as it is written in a file."""
-    found = {"action": do.action} | ({"as": do.by} if do.by else {})
-    return found | {key: seconds(value) if isinstance(value, timedelta) else value for key, value in do.given.items()}
+    table = {"action": do.action} | ({"as": do.by} if do.by else {})
+    return table | {key: seconds(value) if isinstance(value, timedelta) else value for key, value in do.arguments.items()}
 
 
 def as_value(value: Any) -> Any:
@@ -222,65 +222,65 @@ class _Reader:
         )  # fmt: skip
 
     def _each(self, part: str, read_one: Callable[[Mapping[str, Any]], Any]) -> Any:
-        found = self.content.get(part, [])
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        tables = self.content.get(part, [])
+        if not isinstance(tables, list) or not all(isinstance(item, dict) for item in tables):
             raise self._bad(part, f"must be written as [[{part}]]")
-        for i, one in enumerate(found, 1):
+        for i, table in enumerate(tables, 1):
             self.where = f"{part} {i}"
-            yield read_one(one)
+            yield read_one(table)
         self.where = ""
 
-    def _step(self, given: Mapping[str, Any]) -> Step:
-        self._known(given, ("title", "say", "do", "ask", "expect", "show", "look", "other"))
-        show = given.get("show", "")
+    def _step(self, table: Mapping[str, Any]) -> Step:
+        self._known(table, ("title", "say", "do", "ask", "expect", "show", "look", "other"))
+        show = table.get("show", "")
         if show and show not in SHOWN:
             raise self._bad("show", f"{show!r} must be one of {', '.join(SHOWN)}")
-        other = given.get("other", {})
+        other = table.get("other", {})
         for family in other:
             if family not in list(Family):
                 raise self._bad(f"other.{family}", f"must be one of {', '.join(Family)}")
         return Step(
-            self._text(given, "title"), self._text(given, "say").strip(), tuple(map(self._do, self._list(given, "do"))),
-            self._ask(given["ask"]) if "ask" in given else None, tuple(map(self._expect, self._list(given, "expect"))),
-            show, self._look(given.get("look", {})), {name: str(text).strip() for name, text in other.items()},
+            self._text(table, "title"), self._text(table, "say").strip(), tuple(map(self._do, self._list(table, "do"))),
+            self._ask(table["ask"]) if "ask" in table else None, tuple(map(self._expect, self._list(table, "expect"))),
+            show, self._look(table.get("look", {})), {name: str(text).strip() for name, text in other.items()},
         )  # fmt: skip
 
-    def _do(self, given: Mapping[str, Any]) -> Do:
-        name = self._text(given, "action")
+    def _do(self, table: Mapping[str, Any]) -> Do:
+        name = self._text(table, "action")
         action = self.actions.get(name)
         if action is None:
             raise self._bad("action", f"{name!r} is unknown; use one of {', '.join(sorted(self.actions))}")
-        self._known(given, ("action", "as", "label", *action.needs, *action.takes), f"action {name}")
-        if missing := [need for need in action.needs if need not in given]:
+        self._known(table, ("action", "as", "label", *action.needs, *action.takes), f"action {name}")
+        if missing := [need for need in action.needs if need not in table]:
             raise self._bad(f"action {name}", f"needs {', '.join(missing)}")
-        rest = {key: self._value(key, value) for key, value in given.items() if key not in ("action", "as", "label")}
-        return Do(name, rest, str(given.get("as", "")), str(given.get("label", "")))
+        rest = {key: self._value(key, value) for key, value in table.items() if key not in ("action", "as", "label")}
+        return Do(name, rest, str(table.get("as", "")), str(table.get("label", "")))
 
-    def _expect(self, given: Mapping[str, Any]) -> Expect:
-        if "event" in given:
-            self._known(given, ("event", *OF_EVENTS), "expect")
-            name = str(given["event"]).replace("_", " ")
+    def _expect(self, table: Mapping[str, Any]) -> Expect:
+        if "event" in table:
+            self._known(table, ("event", *OF_EVENTS), "expect")
+            name = str(table["event"]).replace("_", " ")
             if name not in EVENTS:
                 raise self._bad("expect", f"event {name!r} is unknown; use one of {', '.join(EVENTS)}")
-            return Expect(EVENTS[name], {key: value for key, value in given.items() if key != "event"})
-        self._known(given, ("clock", "deleted", "policy"), "expect")
-        if len(given) != 1:
+            return Expect(EVENTS[name], {key: value for key, value in table.items() if key != "event"})
+        self._known(table, ("clock", "deleted", "policy"), "expect")
+        if len(table) != 1:
             raise self._bad("expect", "must name an event, or one of clock, deleted and policy")
-        clock = self._value("clock", given["clock"]) if "clock" in given else None
-        return Expect(clock=clock, deleted=str(given.get("deleted", "")), policy=str(given.get("policy", "")))
+        clock = self._value("clock", table["clock"]) if "clock" in table else None
+        return Expect(clock=clock, deleted=str(table.get("deleted", "")), policy=str(table.get("policy", "")))
 
-    def _ask(self, given: Mapping[str, Any]) -> Ask:
-        self._known(given, ("question", "choices", "right", "because"), "ask")
-        choices, right = given.get("choices"), given.get("right")
+    def _ask(self, table: Mapping[str, Any]) -> Ask:
+        self._known(table, ("question", "choices", "right", "because"), "ask")
+        choices, right = table.get("choices"), table.get("right")
         if not isinstance(choices, list) or len(choices) < 2:
             raise self._bad("ask", "needs at least two choices")
         if type(right) is not int or not 1 <= right <= len(choices):
             raise self._bad("ask", f"right must be the number of a choice, 1 to {len(choices)}")
-        return Ask(self._text(given, "question"), tuple(map(str, choices)), right - 1, str(given.get("because", "")))
+        return Ask(self._text(table, "question"), tuple(map(str, choices)), right - 1, str(table.get("because", "")))
 
-    def _look(self, given: Mapping[str, Any]) -> Look:
-        self._known(given, ("queue", "number"), "look")
-        return Look(str(given.get("queue", "")), given.get("number"))
+    def _look(self, table: Mapping[str, Any]) -> Look:
+        self._known(table, ("queue", "number"), "look")
+        return Look(str(table.get("queue", "")), table.get("number"))
 
     def _value(self, key: str, value: Any) -> Any:
         if key not in DURATIONS or not isinstance(value, str):
@@ -290,21 +290,21 @@ class _Reader:
         except InvalidArgument as exc:
             raise self._bad(key, f"{value!r} must be a duration such as '90 s' or '2 h'") from exc
 
-    def _list(self, given: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-        found = given.get(key, [])
-        found = [found] if isinstance(found, dict) else found
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    def _list(self, table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+        items = table.get(key, [])
+        items = [items] if isinstance(items, dict) else items
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise self._bad(key, "must be a table or a list of tables")
-        return found
+        return items
 
-    def _text(self, given: Mapping[str, Any], key: str) -> str:
-        found = given.get(key)
-        if not isinstance(found, str) or not found.strip():
+    def _text(self, table: Mapping[str, Any], key: str) -> str:
+        text = table.get(key)
+        if not isinstance(text, str) or not text.strip():
             raise self._bad(key, "is missing; give it a text")
-        return found
+        return text
 
-    def _known(self, given: Mapping[str, Any], keys: Sequence[str], what: str = "") -> None:
-        if unknown := [key for key in given if key not in keys]:
+    def _known(self, table: Mapping[str, Any], keys: Sequence[str], what: str = "") -> None:
+        if unknown := [key for key in table if key not in keys]:
             raise self._bad(what or unknown[0], f"{', '.join(unknown)} is unknown; use {', '.join(keys)}")
 
     def _bad(self, what: str, problem: str) -> BadLesson:

@@ -33,11 +33,11 @@ from .run import Run, run_of
 LESSON, TIMELINE, PLACES = "explorer/lessons/_lesson.html", "explorer/lessons/_timeline.html", "explorer/lessons/_places.html"
 CLOCK = "explorer/_clock.html"
 LEAST_SECONDS = 0.3  # between two drawings
-MOST_SAID = 4  # events that explain the outcome of a step
+MOST_STATEMENTS = 4  # events that explain the outcome of a step
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class LessonItem:
     """A lesson in the list. sandbox: where it is being played; None: nowhere."""
 
     lesson: Lesson
@@ -53,23 +53,24 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Statement:
     """What the broker says about an event, as in a timeline."""
 
     place: str
     entry: timeline.Entry
 
 
-def listed(user: Any) -> dict[str, Any]:
+def lessons_of(user: Any) -> dict[str, Any]:
     """The lessons and sandboxes of a person, for the page Learn."""
     own = sandboxes.of(user)
-    played = {one.lesson: one for one in reversed(own) if one.lesson}
-    progress = {one.lesson: one for one in LessonProgress.objects.filter(owner=user)}
+    played = {sandbox.lesson: sandbox for sandbox in reversed(own) if sandbox.lesson}
+    progress = {lesson_progress.lesson: lesson_progress for lesson_progress in LessonProgress.objects.filter(owner=user)}
     return {
         "lessons": [
-            Listed(one, pages_of(one.family).title, progress.get(one.slug), played.get(one.slug)) for one in catalog.lessons()
+            LessonItem(lesson, pages_of(lesson.family).title, progress.get(lesson.slug), played.get(lesson.slug))
+            for lesson in catalog.lessons()
         ],
-        "sandboxes": [one for one in own if not one.lesson],
+        "sandboxes": [sandbox for sandbox in own if not sandbox.lesson],
         "sandbox_families": [pages for pages in installed() if pages.lessons],
         "sandbox_limit": sandboxes.MOST_OF_ONE,
     }
@@ -81,8 +82,8 @@ def start(request: HttpRequest) -> HttpResponse:
     """POST `lesson`: its slug; or `family`: a sandbox without a lesson. A lesson that is being played goes on."""
     slug, family = request.POST.get("lesson", ""), request.POST.get("family", "")
     lesson = catalog.lesson(slug) if slug else None
-    if lesson and (found := next((one for one in sandboxes.of(request.user) if one.lesson == slug), None)):
-        return HttpResponseRedirect(reverse("explorer:sandbox", args=(found.namespace,)))
+    if lesson and (existing := next((sandbox for sandbox in sandboxes.of(request.user) if sandbox.lesson == slug), None)):
+        return HttpResponseRedirect(reverse("explorer:sandbox", args=(existing.namespace,)))
     if not lesson and family not in [str(pages.family) for pages in installed() if pages.lessons]:
         raise InvalidArgument("family", "must be an installed family with lessons")
     done = act(
@@ -101,27 +102,26 @@ def start(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def sandbox(request: HttpRequest, namespace: str) -> HttpResponse:
     """The screen of a lesson, or of a sandbox without one. Only its owner sees it."""
-    found = sandboxes.owned(request.user, namespace)
+    own_sandbox = sandboxes.owned(request.user, namespace)
     try:
-        namespaces.get_namespace(found.namespace, actor=request.actor)
+        namespaces.get_namespace(own_sandbox.namespace, actor=request.actor)
     except EntityNotFound:  # its owner deleted it
         if isinstance(request, LiveRequest):
             raise
-        found.delete()
-        return _to_learn(
-            request, f"The {pages_of(found.family).container_noun} {found.namespace} was deleted. Its sandbox has been removed."
-        )
+        own_sandbox.delete()
+        noun = pages_of(own_sandbox.family).container_noun
+        return _to_learn(request, f"The {noun} {own_sandbox.namespace} was deleted. Its sandbox has been removed.")
     if request.method != "POST":
-        return _show(request, found, run_of(found, request.actor))
+        return _show(request, own_sandbox, run_of(own_sandbox, request.actor))
     action = request.POST.get("act", "")
-    with sandboxes.changing(request.user, namespace) as found:
+    with sandboxes.changing(request.user, namespace) as own_sandbox:
         if action == "delete":
-            return _leave(request, found)
-        done = _act(request, found, run_of(found, request.actor), action)
+            return _leave(request, own_sandbox)
+        done = _act(request, own_sandbox, run_of(own_sandbox, request.actor), action)
     if action in ("present", "end") and not done.error:
         return HttpResponseRedirect(f"{request.path}?present=1" if action == "present" else request.path)
     if wants_fragment(request):
-        response = _show(request, found, run_of(found, request.actor), done)
+        response = _show(request, own_sandbox, run_of(own_sandbox, request.actor), done)
         if action == "next" and not done.error:
             response["HX-Replace-Url"] = _next_step_url(request)
         return response
@@ -136,18 +136,18 @@ def sandbox(request: HttpRequest, namespace: str) -> HttpResponse:
 def follow(request: HttpRequest, code: str) -> HttpResponse:
     """The screen of a lesson that somebody else presents: it follows that person, and takes a prediction."""
     request.actor.require(Right.BROWSE, "presentations")
-    found = following.followed(code)
-    with connections.of(found.namespace):
-        run = Run(found, catalog.lesson(found.lesson), actor_for(found.owner, found.namespace))
+    presented = following.followed(code)
+    with connections.of(presented.namespace):
+        run = Run(presented, catalog.lesson(presented.lesson), actor_for(presented.owner, presented.namespace))
         if request.method != "POST":
-            return _show(request, found, run, follower=request.user)
+            return _show(request, presented, run, follower=request.user)
         done = Act()
         try:
             following.answer(run, request.user, request.POST.get("answer", ""))
         except InvalidArgument as problem:
             done = Act(error=problem)
         if wants_fragment(request):
-            return _show(request, found, run, done, follower=request.user)
+            return _show(request, presented, run, done, follower=request.user)
     if done.error:
         notify_error(request, done.error)
     return HttpResponseRedirect(request.get_full_path())
@@ -157,14 +157,14 @@ def follow(request: HttpRequest, code: str) -> HttpResponse:
 @require_GET
 def export(request: HttpRequest, namespace: str) -> HttpResponse:
     """What was done in the sandbox, as a scenario file."""
-    found = sandboxes.owned(request.user, namespace)
-    response = HttpResponse(scenario.record(found, request.actor), content_type="application/toml; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{found.lesson or "scenario"}.toml"'
+    own_sandbox = sandboxes.owned(request.user, namespace)
+    response = HttpResponse(scenario.record(own_sandbox, request.actor), content_type="application/toml; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{own_sandbox.lesson or "scenario"}.toml"'
     return response
 
 
-def _leave(request: HttpRequest, found: Sandbox) -> HttpResponse:
-    done = act(request, "delete sandbox", None, lambda: sandboxes.remove(found), target=found.namespace)
+def _leave(request: HttpRequest, sandbox: Sandbox) -> HttpResponse:
+    done = act(request, "delete sandbox", None, lambda: sandboxes.remove(sandbox), target=sandbox.namespace)
     if done.error:
         notify_error(request, done.error)
         return HttpResponseRedirect(request.get_full_path())
@@ -178,9 +178,9 @@ def _to_learn(request: HttpRequest, text: str) -> HttpResponse:
     return HttpResponse(headers={"HX-Redirect": target}) if wants_fragment(request) else HttpResponseRedirect(target)
 
 
-def _act(request: HttpRequest, found: Sandbox, run: Run | None, action: str) -> Act:
+def _act(request: HttpRequest, sandbox: Sandbox, run: Run | None, action: str) -> Act:
     if action in ("fault", "end_fault"):
-        return _set_fault(request, found, action)
+        return _set_fault(request, sandbox, action)
     audited: dict[str, tuple[str, Callable[[Sandbox], None], str]] = {
         "reset": ("reset sandbox", sandboxes.reset, "Sandbox reset.")
     }
@@ -189,17 +189,17 @@ def _act(request: HttpRequest, found: Sandbox, run: Run | None, action: str) -> 
         audited |= {"present": ("present lesson", following.share, ""), "end": ("end presentation", following.end, "")}
         actions |= {
             "answer": lambda: run.take_answer(request.POST.get("answer", "")),
-            "do": lambda: _perform(request, found, run.perform, lambda: not run.is_done),
+            "do": lambda: _perform(request, sandbox, run.perform, lambda: not run.is_done),
             "next": run.go_on,
         }
     else:
-        tools = catalog.toolbox(Family(found.family))
-        actions["do"] = lambda: _use(request, found, tools)
+        tools = catalog.toolbox(Family(sandbox.family))
+        actions["do"] = lambda: _use(request, sandbox, tools)
     if run and action in actions and request.POST.get("step", str(run.index + 1)) != str(run.index + 1):
         return Act()  # sent twice, or by another tab: that step is over
     if action in audited:
         name, change, text = audited[action]
-        return act(request, name, None, lambda: change(found), target=found.namespace, says=lambda _: text)
+        return act(request, name, None, lambda: change(sandbox), target=sandbox.namespace, says=lambda _: text)
     if action not in actions:
         return Act(error=InvalidArgument("act", f"{action!r} must be one of {', '.join([*audited, *actions])}"))
     try:
@@ -209,56 +209,57 @@ def _act(request: HttpRequest, found: Sandbox, run: Run | None, action: str) -> 
     return Act()
 
 
-def _set_fault(request: HttpRequest, found: Sandbox, action: str) -> Act:
+def _set_fault(request: HttpRequest, sandbox: Sandbox, action: str) -> Act:
     """Start or end the fault of a receiver of the sandbox."""
     receiver, kind = request.POST.get("receiver", ""), request.POST.get("kind", "")
-    now = namespaces.get_clock(found.namespace, actor=request.actor).now
+    now = namespaces.get_clock(sandbox.namespace, actor=request.actor).now
     if action == "end_fault":
         return act(
-            request, "end fault", None, lambda: faults.end(found, receiver, now), target=f"{found.namespace}: {receiver}",
+            request, "end fault", None, lambda: faults.end(sandbox, receiver, now), target=f"{sandbox.namespace}: {receiver}",
             says=lambda _: f"The fault of {receiver} has ended.",
         )  # fmt: skip
     return act(
-        request, "start fault", None, lambda: faults.start(found, receiver, kind, now), target=f"{found.namespace}: {receiver}",
+        request, "start fault", None, lambda: faults.start(sandbox, receiver, kind, now),
+        target=f"{sandbox.namespace}: {receiver}",
         says=lambda _: f"{receiver} is {kind} for {human(faults.LASTS)} of this sandbox's clock.",
     )  # fmt: skip
 
 
-def _use(request: HttpRequest, found: Sandbox, tools: Lesson) -> None:
+def _use(request: HttpRequest, sandbox: Sandbox, tools: Lesson) -> None:
     """Perform one of the actions of a sandbox without a lesson."""
-    given = request.POST.get("tool", "")
-    if given not in map(str, range(len(tools.steps))):
+    number = request.POST.get("tool", "")
+    if number not in map(str, range(len(tools.steps))):
         raise InvalidArgument("tool", "must be the number of one of the actions")
-    stage = catalog.stage(found.namespace, Family(found.family), request.actor)
-    stage.memory, stage.log = found.state.setdefault("memory", {}), found.state.setdefault("log", [])
-    wanted = [faults.with_fault(found, do, stage.clock()) for do in tools.steps[int(given)].do]
-    _perform(request, found, lambda: stage.perform(wanted), lambda: True)
-    found.state |= {"memory": stage.memory, "log": stage.log}
-    found.save_step()
+    stage = catalog.stage(sandbox.namespace, Family(sandbox.family), request.actor)
+    stage.memory, stage.log = sandbox.state.setdefault("memory", {}), sandbox.state.setdefault("log", [])
+    actions = [faults.with_fault(sandbox, do, stage.clock()) for do in tools.steps[int(number)].do]
+    _perform(request, sandbox, lambda: stage.perform(actions), lambda: True)
+    sandbox.state |= {"memory": stage.memory, "log": stage.log}
+    sandbox.save_step()
 
 
 def _perform(
     request: HttpRequest,
-    found: Sandbox,
+    sandbox: Sandbox,
     perform: Callable[[], tuple[Sequence[str], BrokerError | None]],
     needs_notice: Callable[[], bool],
 ) -> None:
     """Perform actions. What the broker refuses is a result, too; a step that is done says it itself."""
-    said, refusal = perform()
-    for text in said:
-        audit.done(request.actor, "lesson", target=found.namespace, detail=text)
+    results, refusal = perform()
+    for text in results:
+        audit.done(request.actor, "lesson", target=sandbox.namespace, detail=text)
     if refusal:
-        audit.refused(request.actor, "lesson", None, refusal, target=found.namespace)
-        said = [*said, f"The broker refused: {refusal}"]
-    if said and needs_notice():
-        notify(request, " ".join(said))
+        audit.refused(request.actor, "lesson", None, refusal, target=sandbox.namespace)
+        results = [*results, f"The broker refused: {refusal}"]
+    if results and needs_notice():
+        notify(request, " ".join(results))
 
 
 def _show(request: HttpRequest, found: Sandbox, run: Run | None, done: Act = Act(), *, follower: Any = None) -> HttpResponse:
     """follower: who sees the lesson of somebody else; None: the owner."""
     rows = reads.overview(namespace=found.namespace, include_hidden=True, actor=request.actor)
     places = [row for row in rows if row.kind is not EntityKind.TOPIC]
-    wanted = _wanted(request.GET, run)
+    wanted = _requested_look(request.GET, run)
     entity = _entity(places, wanted.queue)
     clock = view_of(found.namespace, request.actor, page=request.get_full_path())
     chosen = request.GET.get("words", "")
@@ -312,7 +313,7 @@ def _show(request: HttpRequest, found: Sandbox, run: Run | None, done: Act = Act
     return show(request, name, context, fragment="lessons/_screen", live=watched, status=done.status)
 
 
-def _wanted(query: QueryDict, run: Run | None) -> Look:
+def _requested_look(query: QueryDict, run: Run | None) -> Look:
     """The queue and the message to show: those that the query names, else those of the current step."""
     of_step = run.look if run and not run.is_over else Look()
     queue, number = query.get("queue", ""), query.get("m", "")
@@ -329,16 +330,16 @@ def _controls(entity: EntityRow) -> list[tuple[str, str, str]]:
     """Where the person can do it alone: (word, icon, URL)."""
     pages, at = pages_of(entity.family), (entity.address.namespace, entity.address.path)
     topic = entity.address.topic
-    found = [("Send", "send", pages.send_url(at[0], topic.path if topic else at[1]))]
+    controls = [("Send", "send", pages.send_url(at[0], topic.path if topic else at[1]))]
     if "receiver" in pages.views:
-        found.append(("Receive", "hand", reverse("explorer:receiver", args=("main", *at))))
-    return [*found, ("Open", "list", reverse("explorer:entity", args=at))]
+        controls.append(("Receive", "hand", reverse("explorer:receiver", args=("main", *at))))
+    return [*controls, ("Open", "list", reverse("explorer:entity", args=at))]
 
 
-def _newest(found: Sandbox, entity: EntityRow, request: HttpRequest) -> list[Event]:
+def _newest(sandbox: Sandbox, entity: EntityRow, request: HttpRequest) -> list[Event]:
     """The events of an entity in the sandbox, newest first, whatever happened on the rest of the site."""
-    stage = catalog.stage(found.namespace, Family(found.family), request.actor)
-    return [event for event in reversed(stage.events_since(found.start)) if event.entity_id == entity.id]
+    stage = catalog.stage(sandbox.namespace, Family(sandbox.family), request.actor)
+    return [event for event in reversed(stage.events_since(sandbox.start)) if event.entity_id == entity.id]
 
 
 def _board(request: HttpRequest, entity: EntityRow, newest: Sequence[Event]) -> dict[str, Any]:
@@ -352,15 +353,15 @@ def _board(request: HttpRequest, entity: EntityRow, newest: Sequence[Event]) -> 
     return board.of(request, entity, url=url, newest=newest)
 
 
-def _message(found: Sandbox, wanted: Look, run: Run | None, request: HttpRequest, rows: Sequence[EntityRow]) -> dict[str, Any]:
+def _message(sandbox: Sandbox, look: Look, run: Run | None, request: HttpRequest, rows: Sequence[EntityRow]) -> dict[str, Any]:
     """The timeline of the message that is looked at; without one, of the message of the newest event."""
-    stage = catalog.stage(found.namespace, Family(found.family), request.actor)
-    newest = (run.events if run else stage.events_since(found.start))[-1:]
-    entity_id, number, address = None, wanted.number, EntityAddress(found.namespace, wanted.queue or "none")
-    if number is None and newest and not wanted.queue:
-        wanted = Look(newest[0].address.path if newest[0].address else "", newest[0].sequence_number)
+    stage = catalog.stage(sandbox.namespace, Family(sandbox.family), request.actor)
+    newest = (run.events if run else stage.events_since(sandbox.start))[-1:]
+    entity_id, number, address = None, look.number, EntityAddress(sandbox.namespace, look.queue or "none")
+    if number is None and newest and not look.queue:
+        look = Look(newest[0].address.path if newest[0].address else "", newest[0].sequence_number)
         entity_id, number, address = newest[0].entity_id, newest[0].sequence_number, newest[0].address or address
-    elif number is None and newest and newest[0].address and newest[0].address.path == wanted.queue:
+    elif number is None and newest and newest[0].address and newest[0].address.path == look.queue:
         number = newest[0].sequence_number
     if number is None:
         return {"message_number": None}
@@ -375,7 +376,7 @@ def _message(found: Sandbox, wanted: Look, run: Run | None, request: HttpRequest
     read = run.timeline if run else partial(reads.timeline, actor=request.actor)
     events = read(entity_id, number) if entity_id else []
     own = [event for event in events if (event.entity_id, event.sequence_number) == (entity_id, number)]
-    family = Family(found.family)
+    family = Family(sandbox.family)
     return {
         "message_number": number,
         "message_address": address.main,
@@ -386,9 +387,9 @@ def _message(found: Sandbox, wanted: Look, run: Run | None, request: HttpRequest
     }
 
 
-def _tools(found: Sandbox) -> list[tuple[Step, str]]:
-    stage = catalog.stage(found.namespace, Family(found.family), sandboxes.BUILDER)
-    return [(step, stage.label(step.do[0])) for step in catalog.toolbox(Family(found.family)).steps]
+def _tools(sandbox: Sandbox) -> list[tuple[Step, str]]:
+    stage = catalog.stage(sandbox.namespace, Family(sandbox.family), sandboxes.BUILDER)
+    return [(step, stage.label(step.do[0])) for step in catalog.toolbox(Family(sandbox.family)).steps]
 
 
 def _next_step_url(request: HttpRequest) -> str:
@@ -404,9 +405,9 @@ def _of_run(run: Run, chosen: str, follower: Any) -> dict[str, Any]:
     context: dict[str, Any] = {"run": run, "lesson": lesson, "earlier": lesson.steps[: run.index], "step_number": run.index + 1}
     if run.is_over:
         answers = run.progress().answers
-        asked = [(i, one.ask) for i, one in enumerate(lesson.steps) if one.ask]
+        asked = [(i, each_step.ask) for i, each_step in enumerate(lesson.steps) if each_step.ask]
         right = sum(answers.get(str(i)) == ask.right for i, ask in asked)
-        next_lesson = next((one for one in catalog.lessons() if one.order > lesson.order), None)
+        next_lesson = next((lesson_after for lesson_after in catalog.lessons() if lesson_after.order > lesson.order), None)
         return context | {"asked": len(asked), "right": right, "next_lesson": next_lesson, "earlier": lesson.steps}
     choice = following.answer_of(run, follower) if follower else run.answer
     terms = [part.term for text in words.paragraphs(step.say, "", lesson.family) for part in text if part.term]
@@ -430,27 +431,27 @@ def _outcome(run: Run) -> dict[str, Any]:
     step = run.step
     return {
         "done": run.is_done,
-        "said": _said(run) if run.is_done and (step.expect or step.ask) else (),
+        "statements": _statements(run) if run.is_done and (step.expect or step.ask) else (),
         "reasons": _reasons(run) if run.is_done and step.ask else (),
-        "awaited": [_awaited(one) for one in run.unmet] if run.is_performed else (),
+        "awaited": [_awaited(expectation) for expectation in run.unmet] if run.is_performed else (),
     }
 
 
-def _said(run: Run) -> list[Said]:
+def _statements(run: Run) -> list[Statement]:
     """What the broker says about the events that the step expects, and the entities that it deleted."""
-    found = [_said_of(event, run) for event in run.expected_events[-MOST_SAID:]]
-    for one in run.step.expect:
-        if one.deleted and (gone := reads.deleted_entity(run.stage.at(one.deleted), actor=run.actor)):
+    statements = [_statement_of(event, run) for event in run.expected_events[-MOST_STATEMENTS:]]
+    for expectation in run.step.expect:
+        if expectation.deleted and (gone := reads.deleted_entity(run.stage.at(expectation.deleted), actor=run.actor)):
             text = f"The {gone.kind} was deleted with {gone.messages:,} message{'' if gone.messages == 1 else 's'}"
-            found.append(Said(one.deleted, timeline.Entry(text, actor=gone.deleted_by)))
-    return found
+            statements.append(Statement(expectation.deleted, timeline.Entry(text, actor=gone.deleted_by)))
+    return statements
 
 
-def _said_of(event: Event, run: Run) -> Said:
-    until = [one for one in run.timeline(event.entity_id, event.sequence_number) if one.event_id <= event.event_id]
+def _statement_of(event: Event, run: Run) -> Statement:
+    until = [earlier for earlier in run.timeline(event.entity_id, event.sequence_number) if earlier.event_id <= event.event_id]
     entry = timeline.entries(until, event.entity_id, event.sequence_number, run.lesson.family)[-1]
     name = event.address.path.rpartition("/")[2] if event.address else "a deleted entity"
-    return Said(f"message {event.sequence_number} in {name}", entry)
+    return Statement(f"message {event.sequence_number} in {name}", entry)
 
 
 def _reasons(run: Run) -> Sequence[Any]:
@@ -459,10 +460,10 @@ def _reasons(run: Run) -> Sequence[Any]:
     if not look.queue or look.number is None:
         return ()
     try:
-        found = pages_of(run.lesson.family).message.explain(run.stage.at(look.queue), look.number, run.actor)
+        explanation = pages_of(run.lesson.family).message.explain(run.stage.at(look.queue), look.number, run.actor)
     except BrokerError:
         return ()
-    return found.reasons if found else ()
+    return explanation.reasons if explanation else ()
 
 
 def _awaited(expected: Expect) -> str:
@@ -473,7 +474,7 @@ def _awaited(expected: Expect) -> str:
         return f"{expected.deleted} still exists"
     if expected.policy:
         return f"there is no policy {expected.policy}"
-    given: Mapping[str, Any] = expected.given
-    number = f"message {given['number']}" if "number" in given else "a message"
+    attributes: Mapping[str, Any] = expected.attributes
+    number = f"message {attributes['number']}" if "number" in attributes else "a message"
     word = timeline.words(expected.kind).word if expected.kind else ""
-    return f"{number} in {given.get('queue', 'the sandbox')}: {word}"
+    return f"{number} in {attributes.get('queue', 'the sandbox')}: {word}"

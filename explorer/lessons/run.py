@@ -105,16 +105,20 @@ class Run:
     @property
     def expected_events(self) -> list[Event]:
         """Those of them that the step expects."""
-        return [event for event in self.events if any(matches(event, one, self.actor) for one in self.step.expect if one.kind)]
+        return [
+            event
+            for event in self.events
+            if any(matches(event, expectation, self.actor) for expectation in self.step.expect if expectation.kind)
+        ]
 
     @property
     def look(self) -> Look:
         """The message that the step is about: as it says, or as its actions or expectations say."""
         step = self.step
         queue, number = step.look.queue, step.look.number
-        for given in [*(one.given for one in step.expect), *(one.given for one in step.do)]:
-            if number is None and given.get("queue", queue) in (queue, "") or not queue:
-                queue, number = queue or given.get("queue", ""), number or given.get("number")
+        for attributes in [*(expectation.attributes for expectation in step.expect), *(do.arguments for do in step.do)]:
+            if number is None and attributes.get("queue", queue) in (queue, "") or not queue:
+                queue, number = queue or attributes.get("queue", ""), number or attributes.get("number")
         return Look(queue, number)
 
     def _forget(self, *names: str) -> None:
@@ -124,17 +128,17 @@ class Run:
 
     def _begin(self) -> None:
         """Note where the current step begins."""
-        kept = {"start": self.sandbox.start, "memory": self.stage.memory, "log": self.stage.log}
-        self.sandbox.state = self.stage.beginning() | kept
+        kept_state = {"start": self.sandbox.start, "memory": self.stage.memory, "log": self.stage.log}
+        self.sandbox.state = self.stage.beginning() | kept_state
         self._forget("stage", *READ)
         self.sandbox.save_step()
 
-    def take_answer(self, given: str) -> None:
+    def take_answer(self, number: str) -> None:
         """Note the prediction of the current step; only the first one counts. Raises InvalidArgument."""
         ask = self.step.ask
         if ask is None or self.is_over:
             raise InvalidArgument("answer", "is not asked for in this step")
-        choice = ask.choice(given)
+        choice = ask.choice(number)
         if self.answer is None:
             self.state["answer"] = choice
             self.sandbox.save_step()
@@ -148,12 +152,12 @@ class Run:
             raise InvalidArgument("answer", "is missing; make your prediction first")
         if self.is_over or not self.step.do or (self.is_performed and self.is_done):
             return [], None
-        said, refusal = self.stage.perform(self.step.do)
+        results, refusal = self.stage.perform(self.step.do)
         self.state["done"] = True
         self.state["memory"], self.state["log"] = self.stage.memory, self.stage.log
         self.sandbox.save_step()
         self._forget(*READ)
-        return said, refusal
+        return results, refusal
 
     def go_on(self) -> None:
         """To the next step. Raises InvalidArgument if the current one is not done."""

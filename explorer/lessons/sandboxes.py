@@ -43,21 +43,21 @@ def of(user: Any) -> list[Sandbox]:
 
 def owned(user: Any, namespace: str) -> Sandbox:
     """Raises EntityNotFound: there is none of this name, or it is somebody else's."""
-    return _found(Sandbox.objects, user, namespace)
+    return _own_sandbox(Sandbox.objects, user, namespace)
 
 
 @contextmanager
 def changing(user: Any, namespace: str) -> Iterator[Sandbox]:
     """Like `owned`, for a change: another request that changes it waits for the end of the block, and then reads it."""
     with transaction.atomic():
-        yield _found(Sandbox.objects.select_for_update(), user, namespace)
+        yield _own_sandbox(Sandbox.objects.select_for_update(), user, namespace)
 
 
-def _found(sandboxes: Any, user: Any, namespace: str) -> Sandbox:
-    found = sandboxes.filter(owner=user, namespace=namespace.lower()).first() if may_be_one(namespace) else None
-    if found is None:
+def _own_sandbox(sandboxes: Any, user: Any, namespace: str) -> Sandbox:
+    sandbox = sandboxes.filter(owner=user, namespace=namespace.lower()).first() if may_be_one(namespace) else None
+    if sandbox is None:
         raise EntityNotFound(namespace, "sandbox of yours")
-    return found
+    return sandbox
 
 
 def start(user: Any, family: Family, lesson: Lesson | None = None) -> Sandbox:
@@ -156,8 +156,10 @@ def remove_old() -> dict[str, int]:
 
 def title(user: Any, namespace: str) -> str:
     """A sandbox in words, since its name says nothing; empty: it is no sandbox."""
-    found = Sandbox.objects.select_related("owner").filter(namespace=namespace.lower()).first() if may_be_one(namespace) else None
-    if found is None:
+    sandbox = (
+        Sandbox.objects.select_related("owner").filter(namespace=namespace.lower()).first() if may_be_one(namespace) else None
+    )
+    if sandbox is None:
         return ""
-    of = "" if found.owner_id == getattr(user, "pk", None) else f" of {found.owner.get_username()}"
-    return f"Sandbox{of}: {catalog.lesson(found.lesson).title}" if found.lesson else f"Sandbox{of}"
+    of = "" if sandbox.owner_id == getattr(user, "pk", None) else f" of {sandbox.owner.get_username()}"
+    return f"Sandbox{of}: {catalog.lesson(sandbox.lesson).title}" if sandbox.lesson else f"Sandbox{of}"

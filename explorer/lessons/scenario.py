@@ -75,7 +75,7 @@ def run(scenario: Lesson, *, keep: bool = False) -> Iterator[Outcome]:
 def _run_step(stage: Stage, step: Step) -> Outcome:
     mark, began_at = stage.position().snapshot, stage.clock()
     _, refusal = stage.perform(step.do)
-    if any(one.kind is EventKind.SETTLE_REFUSED for one in step.expect):
+    if any(expectation.kind is EventKind.SETTLE_REFUSED for expectation in step.expect):
         refusal = None
     events = stage.events_since(mark)
     return Outcome(step, refusal, stage.unmet(step.expect, events, began_at), [_seen(event) for event in events])
@@ -90,12 +90,16 @@ def in_words(table: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {_value(value)}" for key, value in table.items())
 
 
-def as_table(one: Expect) -> dict[str, Any]:
+def as_table(expectation: Expect) -> dict[str, Any]:
     """An expectation as it is written in a file."""
-    if one.kind is not None:
-        return {"event": _event(one.kind), **one.given}
-    given = {"clock": seconds(one.clock) if one.clock else "", "deleted": one.deleted, "policy": one.policy}
-    return {key: value for key, value in given.items() if value}
+    if expectation.kind is not None:
+        return {"event": _event(expectation.kind), **expectation.attributes}
+    attributes = {
+        "clock": seconds(expectation.clock) if expectation.clock else "",
+        "deleted": expectation.deleted,
+        "policy": expectation.policy,
+    }
+    return {key: value for key, value in attributes.items() if value}
 
 
 # Record
@@ -116,9 +120,9 @@ def record(sandbox: Sandbox, actor: Actor) -> str:
         family = Family(sandbox.family)
         log = sandbox.state.get("log", [])
         events = catalog.stage(sandbox.namespace, family, actor).events_since(sandbox.start)
-        logged = [one["do"] for one in log if is_setup(one["do"])]
+        logged = [entry["do"] for entry in log if is_setup(entry["do"])]
         setup, changes = _configured(sandbox, logged, log, events, actor)
-        log = sorted([*log, *changes], key=lambda one: one["after"])
+        log = sorted([*log, *changes], key=lambda entry: entry["after"])
         memory = {"bodies": _bodies(events, log, actor)}
         steps = list(_steps(log, events, actor, family, namespaces.get_clock(sandbox.namespace, actor=actor).now, memory))
     lesson = catalog.lesson(sandbox.lesson).title if sandbox.lesson else "a sandbox"
@@ -137,10 +141,10 @@ def _configured(
     for row in reads.overview(namespace=sandbox.namespace, include_hidden=True, actor=actor):
         if ("create", row.address.path.lower()) not in created:
             continue
-        for one in reads.revisions(row.address, actor=actor)[-2::-1]:
-            do = catalog.change(family, row, one.columns)
-            if do and not any(entry["began"] <= one.at.isoformat() <= entry["ended"] for entry in log if "began" in entry):
-                before = [event for event in events if event.recorded_at <= one.at]
+        for revision in reads.revisions(row.address, actor=actor)[-2::-1]:
+            do = catalog.change(family, row, revision.columns)
+            if do and not any(entry["began"] <= revision.at.isoformat() <= entry["ended"] for entry in log if "began" in entry):
+                before = [event for event in events if event.recorded_at <= revision.at]
                 after = before[-1].event_id if before else 0
                 at = before[-1].at if before else namespaces.get_clock(sandbox.namespace, actor=actor).now
                 changes.append({"do": do, "after": after, "until": after, "at": at.isoformat()})
@@ -158,14 +162,14 @@ def _created(do: Mapping[str, Any]) -> tuple[str, str]:
 
 def _bodies(events: Sequence[Event], log: Sequence[Mapping[str, Any]], actor: Actor) -> dict[str, bytes]:
     """The bodies of the messages that no logged action sent, by message, as far as they are still there."""
-    found: dict[str, bytes] = {}
+    bodies: dict[str, bytes] = {}
     for event in events:
         is_logged = any(entry["after"] < event.event_id <= entry["until"] for entry in log)
         if event.kind in ARRIVALS and event.address and not is_logged:
             with suppress(BrokerError):
                 if body := reads.body(event.address.main, event.sequence_number, length=MOST_BODY + 1, actor=actor):
-                    found[f"{event.entity_id}#{event.sequence_number}"] = body.content + b"x" * (body.total - len(body.content))
-    return found
+                    bodies[f"{event.entity_id}#{event.sequence_number}"] = body.content + b"x" * (body.total - len(body.content))
+    return bodies
 
 
 def is_setup(do: Mapping[str, Any]) -> bool:
@@ -207,34 +211,40 @@ def _derived(
 ) -> Iterator[_Recorded]:
     """Steps from events that no logged action caused. Effects belong to the step before. A step without actions has what is left
     out before the first one."""
-    found: list[_Recorded] = []
+    recorded: list[_Recorded] = []
     for event in events:
         if now is not None and event.at - now >= _SHORTEST_STEP:
-            found.append(_Recorded([{"action": "advance", "by": seconds(event.at - now)}], []))
+            recorded.append(_Recorded([{"action": "advance", "by": seconds(event.at - now)}], []))
         now = event.at
         do = derive(event, actor, memory)
         if do:
-            found.append(_Recorded(do, [*_before(found, event), event]))
+            recorded.append(_Recorded(do, [*_before(recorded, event), event]))
         elif do is None:
-            found = found or [_Recorded([], [])]
-            found[-1].left_out.append(event)
-        elif found:
-            found[-1].events.append(event)
-    yield from found
+            recorded = recorded or [_Recorded([], [])]
+            recorded[-1].left_out.append(event)
+        elif recorded:
+            recorded[-1].events.append(event)
+    yield from recorded
 
 
-def _before(found: Sequence[_Recorded], event: Event) -> list[Event]:
+def _before(recorded: Sequence[_Recorded], event: Event) -> list[Event]:
     """The events of the same action that came before one, out of the steps before: the arrivals of a message's copies, and a
     receive that is recorded with the settlement."""
     message = event.entity_id, event.sequence_number
     early: list[Event] = []
-    for step in found:
-        copies = [one for one in step.events if one.kind in ARRIVALS and event.kind.is_terminal and _source(one) == message]
-        receives = [
-            one for one in step.left_out if one.kind is EventKind.RECEIVED and (one.entity_id, one.sequence_number) == message
+    for step in recorded:
+        copies = [
+            arrival
+            for arrival in step.events
+            if arrival.kind in ARRIVALS and event.kind.is_terminal and _source(arrival) == message
         ]
-        step.events = [one for one in step.events if one not in copies]
-        step.left_out = [one for one in step.left_out if one not in receives]
+        receives = [
+            skipped
+            for skipped in step.left_out
+            if skipped.kind is EventKind.RECEIVED and (skipped.entity_id, skipped.sequence_number) == message
+        ]
+        step.events = [other for other in step.events if other not in copies]
+        step.left_out = [other for other in step.left_out if other not in receives]
         early += copies + receives
     return early
 
@@ -269,8 +279,8 @@ def _event(kind: EventKind) -> str:
 
 def written(title: str, family: Family, setup: Iterable[Mapping[str, Any]], steps: Iterable[_Recorded], actor: Actor) -> str:
     lines = [f"title = {_value(title)}", f"family = {_value(str(family))}", ""]
-    for one in setup:
-        lines += ["[[setup]]", *(f"{_key(key)} = {_value(value)}" for key, value in _ordered(one).items()), ""]
+    for action in setup:
+        lines += ["[[setup]]", *(f"{_key(key)} = {_value(value)}" for key, value in _ordered(action).items()), ""]
     for step in steps:
         lines += _recorded(step, actor) if step.do else []
         lines += [f"# not recorded: {in_words(expected(event, actor))}" for event in step.left_out]
@@ -281,8 +291,8 @@ def written(title: str, family: Family, setup: Iterable[Mapping[str, Any]], step
 def _recorded(step: _Recorded, actor: Actor) -> list[str]:
     """The lines of a step."""
     names = " and ".join(dict.fromkeys(str(do["action"]).replace("_", " ") for do in step.do))
-    do = [_ordered(one) for one in step.do]
-    lines = ["[[step]]", f"title = {_value(names.capitalize())}", f"say = {_value(_said(step))}"]
+    do = [_ordered(action) for action in step.do]
+    lines = ["[[step]]", f"title = {_value(names.capitalize())}", f"say = {_value(_say_text(step))}"]
     lines.append(f"do = {_value(do[0] if len(do) == 1 else do)}")
     if step.events:
         lines += ["expect = [", *(f"  {_value(expected(event, actor))}," for event in step.events), "]"]
@@ -294,7 +304,7 @@ def _ordered(do: Mapping[str, Any]) -> dict[str, Any]:
     return {key: do[key] for key in sorted(do, key=lambda key: (key != "action", key != "as", key != "queue"))}
 
 
-def _said(step: _Recorded) -> str:
+def _say_text(step: _Recorded) -> str:
     count = len(step.events)
     return f"Recorded with {count} event{'' if count == 1 else 's'}." if count else "Recorded."
 
@@ -302,7 +312,7 @@ def _said(step: _Recorded) -> str:
 def _value(value: Any) -> str:
     """A value in TOML."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {_value(element)}" for key, element in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
     # Texts, numbers and booleans are written as in JSON, but TOML has no DEL.

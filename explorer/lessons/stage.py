@@ -48,16 +48,16 @@ class Stage:
     def at(self, queue: str, subqueue: SubQueue = SubQueue.MAIN) -> EntityAddress:
         return EntityAddress(self.namespace, queue, subqueue)
 
-    def perform(self, wanted: Iterable[Do]) -> tuple[list[str], BrokerError | None]:
+    def perform(self, actions: Iterable[Do]) -> tuple[list[str], BrokerError | None]:
         """Perform actions until one is refused. Returns what happened, in words, and the refusal."""
-        said: list[str] = []
-        for do in wanted:
+        results: list[str] = []
+        for do in actions:
             self.actor = Actor("process", do.by, Right.ALL) if do.by else self.person
             entry = {"do": as_table(do), "after": self.position().event_id, "began": timezone.now().isoformat()}
             try:
-                said.append(self.actions[do.action].run(self, do.given))
+                results.append(self.actions[do.action].run(self, do.arguments))
             except BrokerError as refusal:
-                return said, refusal
+                return results, refusal
             finally:
                 namespaces.hide_entities(self.namespace, actor=self.person)
                 self.log = [
@@ -65,11 +65,11 @@ class Stage:
                     entry
                     | {"until": self.position().event_id, "at": self.clock().isoformat(), "ended": timezone.now().isoformat()},
                 ][-MOST_LOGGED:]
-        return [text for text in said if text], None
+        return [text for text in results if text], None
 
     def label(self, do: Do) -> str:
         """The text of an action's button."""
-        words = {key: human(value) if hasattr(value, "total_seconds") else value for key, value in do.given.items()}
+        words = {key: human(value) if hasattr(value, "total_seconds") else value for key, value in do.arguments.items()}
         return do.label or self.actions[do.action].label.format_map(_Lenient(words))
 
     def clock(self) -> datetime:
@@ -97,7 +97,7 @@ class Stage:
 
     def unmet(self, expected: Sequence[Expect], events: Sequence[Event], began_at: datetime | None) -> list[Expect]:
         """Those of the expectations that do not hold. events: since the step began. began_at: the clock then."""
-        return [one for one in expected if not self._is_met(one, events, began_at)]
+        return [expectation for expectation in expected if not self._is_met(expectation, events, began_at)]
 
     def _is_met(self, expected: Expect, events: Sequence[Event], began_at: datetime | None) -> bool:
         if expected.clock is not None:
@@ -106,8 +106,8 @@ class Stage:
             return not self._exists(expected.deleted)
         if expected.policy:
             return self.has_policy(self.namespace, expected.policy)
-        found = [event for event in events if matches(event, expected, self.person)]
-        return len(found) >= expected.given.get("times", 1)
+        matching = [event for event in events if matches(event, expected, self.person)]
+        return len(matching) >= expected.attributes.get("times", 1)
 
     def _exists(self, path: str) -> bool:
         try:
@@ -117,9 +117,9 @@ class Stage:
         return True
 
 
-def body_of(given: Mapping[str, Any], name: str, other: str) -> bytes:
+def body_of(arguments: Mapping[str, Any], name: str, other: str) -> bytes:
     """The body that an action sends: a text, or one of a size. other: without either."""
-    return b"x" * given["size"] if "size" in given else str(given.get(name, other)).encode()
+    return b"x" * arguments["size"] if "size" in arguments else str(arguments.get(name, other)).encode()
 
 
 class _Lenient(dict):
@@ -131,7 +131,7 @@ def matches(event: Event, expected: Expect, person: Actor) -> bool:
     """Whether an event is of the kind and has the attributes that are expected. by: "you", "broker", or the name of a process."""
     if event.kind != expected.kind:
         return False
-    given = expected.given
+    attributes = expected.attributes
     has = {
         "queue": event.address.path if event.address else None,
         "number": event.sequence_number,
@@ -141,7 +141,7 @@ def matches(event: Event, expected: Expect, person: Actor) -> bool:
         "by": "you" if event.actor == str(person) else (event.actor or "broker").rpartition(":")[2],
         "to": event.other.address.path if event.other and event.other.address else None,
     }
-    return all(has[key] == value for key, value in given.items() if key != "times")
+    return all(has[key] == value for key, value in attributes.items() if key != "times")
 
 
 def body_argument(name: str, event: Event, memory: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,15 +170,15 @@ def operation(event: Event, who: Mapping[str, str]) -> dict[str, Any] | None:
     as a `do` says it."""
     copies = event.details.get("to", ())
     if event.kind is EventKind.PURGED:
-        found: dict[str, Any] = {"action": _PURGES.get(event.reason or "", "purge")}
+        action: dict[str, Any] = {"action": _PURGES.get(event.reason or "", "purge")}
     elif event.kind is EventKind.MOVED and event.reason in _MOVED_BY_HAND and len(copies) == 1:
-        found = {"action": "move", "to": copies[0]["path"]}
+        action = {"action": "move", "to": copies[0]["path"]}
     else:
         return None
     if event.address is None:
         return None
     dead = {"dead_letters": True} if event.address.subqueue is SubQueue.DEAD_LETTER else {}
-    return {**found, "queue": event.address.path, "number": event.sequence_number, **dead, **who}
+    return {**action, "queue": event.address.path, "number": event.sequence_number, **dead, **who}
 
 
 def is_unrepeatable(event: Event) -> bool:
@@ -199,22 +199,22 @@ _UNREPEATABLE = (EventKind.DELETED, EventKind.RELEASED, EventKind.RESTORED, Even
 def _operate(kind: Kind, word: str) -> Callable[[Stage, Mapping[str, Any]], str]:
     """An operation on one message of a list, as the buttons of the list start it."""
 
-    def run(stage: Stage, given: Mapping[str, Any]) -> str:
+    def run(stage: Stage, arguments: Mapping[str, Any]) -> str:
         pages = pages_of(stage.family).operations
-        wanted = SubQueue.DEAD_LETTER if given.get("dead_letters") else SubQueue.MAIN
-        tab = next((name for name, place in pages.lists.items() if place.subqueue == wanted), "")
-        chosen = operations.selection(stage.at(given["queue"]), stage.family, tab, numbers=[given["number"]])
-        options = {"to": pages.target(given["to"])} if "to" in given else {}
+        subqueue = SubQueue.DEAD_LETTER if arguments.get("dead_letters") else SubQueue.MAIN
+        tab = next((name for name, place in pages.lists.items() if place.subqueue == subqueue), "")
+        chosen = operations.selection(stage.at(arguments["queue"]), stage.family, tab, numbers=[arguments["number"]])
+        options = {"to": pages.target(arguments["to"])} if "to" in arguments else {}
         done = operations.start(kind, chosen, actor=stage.actor, options=options)
         return f"{word} {plural(done.done, 'message')}."
 
     return run
 
 
-def _advance(stage: Stage, given: Mapping[str, Any]) -> str:
-    clock = namespaces.step_clock(stage.namespace, given["by"], actor=stage.actor)
+def _advance(stage: Stage, arguments: Mapping[str, Any]) -> str:
+    clock = namespaces.step_clock(stage.namespace, arguments["by"], actor=stage.actor)
     sweeps.follow_clock(stage.namespace)
-    return f"Advanced the clock by {human(given['by'])} to {clock.now:%H:%M:%S}."
+    return f"Advanced the clock by {human(arguments['by'])} to {clock.now:%H:%M:%S}."
 
 
 COMMON: dict[str, Action] = {

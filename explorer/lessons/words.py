@@ -22,19 +22,19 @@ class Part(NamedTuple):
 
 def paragraphs(text: str, chosen: str, own: Family) -> list[list[Part]]:
     """The paragraphs of a text as pieces. chosen: the family whose words are asked for; its own: no other words."""
-    return [list(_parts(one, "" if chosen == own else chosen)) for one in text.split("\n\n") if one.strip()]
+    return [list(_parts(paragraph, "" if chosen == own else chosen)) for paragraph in text.split("\n\n") if paragraph.strip()]
 
 
 def _parts(text: str, chosen: str) -> Iterator[Part]:
     at = 0
-    for found in TERM.finditer(text):
-        yield Part(text[at : found.start()])
-        term = find(found[1])
-        yield Part(found[1], term, pages_of(chosen).term(term) if term and chosen else "")
-        at = found.end()
+    for match in TERM.finditer(text):
+        yield Part(text[at : match.start()])
+        term = find(match[1])
+        yield Part(match[1], term, pages_of(chosen).term(term) if term and chosen else "")
+        at = match.end()
     yield Part(text[at:])
 
 
 def unknown_terms(text: str) -> list[str]:
     """The words in brackets that the glossary does not explain."""
-    return [found[1] for found in TERM.finditer(text) if find(found[1]) is None]
+    return [match[1] for match in TERM.finditer(text) if find(match[1]) is None]

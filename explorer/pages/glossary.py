@@ -30,7 +30,7 @@ FILTER_EXAMPLES = (
 @page
 @require_GET
 def glossary(request: HttpRequest) -> HttpResponse:
-    context = {"section": "help", "rules": RULES, "filter_examples": FILTER_EXAMPLES, **TERMS, **lessons.listed(request.user)}
+    context = {"section": "help", "rules": RULES, "filter_examples": FILTER_EXAMPLES, **TERMS, **lessons.lessons_of(request.user)}
     return show(request, "help", context, fragment="help")
 
 

@@ -441,7 +441,7 @@ def test_manual_removals_are_recorded_and_unrepeatable_actions_are_named(family,
         assert f'do = {{ action = "{action}"' in text
     scenario = lesson.read(text, "scenario", "scenario.toml", catalog.actions_of)
     received = [step for step in scenario.steps if step.do[0].action in ("receive", "get")]
-    assert [one.given["number"] for step in received for one in step.expect] == {"rabbitmq": [5, 5]}.get(family, [5])
+    assert [one.attributes["number"] for step in received for one in step.expect] == {"rabbitmq": [5, 5]}.get(family, [5])
     assert "steps as expected" in run_scenario(text, tmp_path)
 
 
@@ -857,7 +857,7 @@ def test_a_recording_has_bodies_and_settings_and_runs_as_a_scenario(family, vera
         send(family, EntityAddress(namespace, "queue"), body.encode(), person)
     recorded = vera.get(f"{at}scenario.toml").content.decode()
     scenario = lesson.read(recorded, "scenario", "scenario.toml", catalog.actions_of)
-    sent = [do.given for step in scenario.steps for do in step.do if do.action == SENDS[family]]
+    sent = [do.arguments for step in scenario.steps for do in step.do if do.action == SENDS[family]]
     assert [one.get("body", one.get("text")) for one in sent] == [text, None] and sent[1]["size"] == 10_000
     with patch.object(sandboxes, "delete_namespace"):  # so that what it left can be compared
         assert "as expected" in run_scenario(recorded, tmp_path)
