@@ -117,11 +117,11 @@ def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Be
         for name, place in names.items()
         if place.subqueue == address.subqueue and place.holds is None and place.locked is None
     )
-    found = next(whole, None)
-    if found is None:
+    list_name = next(whole, None)
+    if list_name is None:
         raise Http404
     return Bench(
-        request, entity, address, found, query["filter"], query["cursor"] or None, posted["m"], query["tried"], query["op"]
+        request, entity, address, list_name, query["filter"], query["cursor"] or None, posted["m"], query["tried"], query["op"]
     )
 
 
@@ -146,32 +146,32 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         "note": note,
         "resubmits": bench.family.resubmits(bench.list, entity),
         "tried_fate": _fate(bench),
-        "operations": [Line(one) for one in _operations(bench, recent)],
-        "running": [Line(one) for one in recent if one.is_open],
+        "operations": [Line(operation) for operation in _operations(bench, recent)],
+        "running": [Line(operation) for operation in recent if operation.is_open],
         "tried_repair": tried_repair,
         "focus": "" if isinstance(request, LiveRequest) else _focus(bench, repair or {}),
         "open_number": open_number,
         "neighbours": _neighbours(rows, open_number),
-        "here": bench.url(),
+        "page_url": bench.url(),
         "error": done.error,
     }
     if not isinstance(request, LiveRequest):
         context |= _pane(bench, open_number, repair or {"form": tried_repair})
     seconds = SECONDS if counted.count <= MANY else SECONDS_OF_MANY
-    shown = Live(
+    live_part = Live(
         {"explorer/dead_letters/_work.html": seconds, "explorer/dead_letters/_list.html": seconds},
         entities=[entity],
         refresh_seconds=seconds,
     )
     fragment = "dead_letters/_beside" if is_for_pane(request) else "dead_letters/_group"
-    return show(request, "dead_letters/group", context, fragment=fragment, status=done.status, live=shown)
+    return show(request, "dead_letters/group", context, fragment=fragment, status=done.status, live=live_part)
 
 
 def _show_problem(bench: Bench, problem: filtering.Problem) -> HttpResponse:
     """The page without messages, with what is wrong with its filter."""
     context = {
         **about(bench.request, bench.entity), "section": "dead_letters", "bench": bench, "page": filtering.NOTHING,
-        "counted": {"count": 0, "text": "No"}, "filter": {"problem": problem}, "here": bench.url(), "detail": None,
+        "counted": {"count": 0, "text": "No"}, "filter": {"problem": problem}, "page_url": bench.url(), "detail": None,
     }  # fmt: skip
     fragment = "dead_letters/_beside" if is_for_pane(bench.request) else "dead_letters/_group"
     return show(bench.request, "dead_letters/group", context, fragment=fragment, status=problem.status)
@@ -190,22 +190,22 @@ def _fate(bench: Bench) -> Fate | None:
     return fate(reads.timeline(bench.entity.id, bench.tried, actor=bench.actor), bench.entity.id, bench.tried)
 
 
-def _operations(bench: Bench, found: Sequence[Operation]) -> list[Operation]:
+def _operations(bench: Bench, recent: Sequence[Operation]) -> list[Operation]:
     """Of these operations those on this list that run, or ended a short time ago, without those on a single message."""
     return [
-        one for one in found
-        if one.kind in DONE_TO and one.selection.address.subqueue == bench.address.subqueue
-        and (one.selection.numbers is None or len(one.selection.numbers) > 1)
-        and _is_recent(one)
+        operation for operation in recent
+        if operation.kind in DONE_TO and operation.selection.address.subqueue == bench.address.subqueue
+        and (operation.selection.numbers is None or len(operation.selection.numbers) > 1)
+        and _is_recent(operation)
     ][:3]  # fmt: skip
 
 
-def _is_recent(one: Operation) -> bool:
+def _is_recent(operation: Operation) -> bool:
     """Whether it runs, or it or its undo ended a short time ago."""
-    if one.is_open or one.finished_at is None:
+    if operation.is_open or operation.finished_at is None:
         return True
-    followed_until = one.kept_until if one.state is State.UNDONE else None
-    return real_now() < (followed_until or one.finished_at + FOLLOWED)
+    followed_until = operation.kept_until if operation.state is State.UNDONE else None
+    return real_now() < (followed_until or operation.finished_at + FOLLOWED)
 
 
 def _with_failures(bench: Bench, rows: Sequence[MessageRow]) -> list[tuple[MessageRow, Failure | None]]:
@@ -252,8 +252,8 @@ def _body(bench: Bench, detail: MessageDetail) -> bytes | None:
     """The body; None: it is too large to be edited here."""
     if detail.body_size > repairs.MOST_CHARACTERS:
         return None
-    found = reads.body(bench.address, detail.row.sequence_number, length=repairs.MOST_CHARACTERS, actor=bench.actor)
-    return found.content if found else b""
+    body = reads.body(bench.address, detail.row.sequence_number, length=repairs.MOST_CHARACTERS, actor=bench.actor)
+    return body.content if body else b""
 
 
 def _repair_of(bench: Bench, *, previews: bool = False, of_all: bool) -> dict[str, Any]:
@@ -262,9 +262,9 @@ def _repair_of(bench: Bench, *, previews: bool = False, of_all: bool) -> dict[st
     if not any(name in bench.request.POST for name in ("body", "patch", "find")):
         return {}
     values = form.cleaned_data if form.is_valid() else {}
-    shown = {"form": {name: bench.request.POST.get(name, "") for name in FIELDS}}
+    context = {"form": {name: bench.request.POST.get(name, "") for name in FIELDS}}
     if not previews:
-        return {**shown, "all": of_all}
+        return {**context, "all": of_all}
     try:
         if not values:
             raise InvalidArgument("body", "is too long to be repaired here")
@@ -273,9 +273,9 @@ def _repair_of(bench: Bench, *, previews: bool = False, of_all: bool) -> dict[st
         previewed = checked.examples if checked else [bench.open] if bench.open else []
         changes = [_change(bench, number, options) for number in previewed]
     except InvalidArgument as problem:
-        return {**shown, "error": problem, "all": of_all}
+        return {**context, "error": problem, "all": of_all}
     derived = "" if of_all else repairs.patch_between(values["original"].encode(), values["body"])
-    return {**shown, "previews": changes, "all": of_all, "derived": derived, "checked": checked}
+    return {**context, "previews": changes, "all": of_all, "derived": derived, "checked": checked}
 
 
 def _options(values: Mapping[str, Any], of_all: bool) -> dict[str, Any]:
@@ -302,12 +302,12 @@ def _lines(text: str) -> list[str]:
 
 
 def _change(bench: Bench, number: int, options: Mapping[str, Any]) -> repairs.Change:
-    found = reads.body(bench.address, number, actor=bench.actor)
-    if found is None:
+    body = reads.body(bench.address, number, actor=bench.actor)
+    if body is None:
         return repairs.Change(number, problem="it is no longer in the list")
-    if not found.is_complete:
-        return repairs.Change(number, problem=f"its body has {found.total:,} bytes, too many for a preview")
-    return repairs.change(number, found.content, options, _largest_body(bench, number, found.total))
+    if not body.is_complete:
+        return repairs.Change(number, problem=f"its body has {body.total:,} bytes, too many for a preview")
+    return repairs.change(number, body.content, options, _largest_body(bench, number, body.total))
 
 
 def _largest_body(bench: Bench, number: int, body_size: int) -> int:
@@ -345,14 +345,16 @@ def _noted(bench: Bench) -> Act:
 
 
 def _controlled(bench: Bench, action: str) -> Act:
-    given = bench.request.POST.get("operation", "")
-    operation = core.find(int(given)) if given.isascii() and given.isdigit() and len(given) <= 18 else None
+    operation_id = bench.request.POST.get("operation", "")
+    operation = (
+        core.find(int(operation_id)) if operation_id.isascii() and operation_id.isdigit() and len(operation_id) <= 18 else None
+    )
     if operation is None or operation.entity_id != bench.entity.id:
         return Act(error=InvalidArgument("operation", "is not an operation on these messages"))
     done = act(
         bench.request, f"{action} operation", bench.address,
         lambda: operations.change(operation, action, actor=bench.actor), target=f"operation {operation.id}",
-        says=undo_report if action == "undo" else lambda one: f"Operation {one.id}: {Line(one).state}.",
+        says=undo_report if action == "undo" else lambda operation: f"Operation {operation.id}: {Line(operation).state}.",
     )  # fmt: skip
     return Act(error=done.error, result=bench.url(op=operation.id))
 
@@ -367,7 +369,8 @@ def _tried(bench: Bench, *, repair: bool, of_all: bool) -> Act:
     done = act(
         bench.request, f"{kind} one", bench.address,
         lambda: _one_started(bench, kind, number, options),
-        target=f"message {number}", says=_said, undo=lambda one: undo_url(one, bench.url(tried=None, m=number)),
+        target=f"message {number}", says=_result_text,
+        undo=lambda operation: undo_url(operation, bench.url(tried=None, m=number)),
     )  # fmt: skip
     return done if done.error else Act(result=bench.url(tried=number, m=None))
 
@@ -383,11 +386,11 @@ def _one_started(bench: Bench, kind: Kind, number: int, options: Mapping[str, An
     return operation
 
 
-def _tried_options(bench: Bench, found: Sequence[Operation]) -> dict[str, Any]:
+def _tried_options(bench: Bench, recent: Sequence[Operation]) -> dict[str, Any]:
     """The repair that was tried on one message, so that the rest can get it, too. A new body concerns only that message."""
     if bench.tried is None:
         return {}
-    tried = (one for one in found if one.kind is Kind.REPAIR and one.selection.numbers == (bench.tried,))
+    tried = (operation for operation in recent if operation.kind is Kind.REPAIR and operation.selection.numbers == (bench.tried,))
     options = next(tried, None)
     if options is None or "body" in options.options:
         return {}
@@ -413,17 +416,17 @@ def _started(bench: Bench, kind: Kind) -> Act:
         lambda: operations.start(
             kind, bench.selection(), actor=bench.actor, options=options, pace=values["pace"], up_to=values["up_to"]
         ),
-        target=bench.filter or "all", says=_said, undo=lambda one: undo_url(one, bench.url(m=None)),
+        target=bench.filter or "all", says=_result_text, undo=lambda operation: undo_url(operation, bench.url(m=None)),
     )  # fmt: skip
     return Act(error=done.error, result=None if done.error else bench.url(m=None, op=done.result.id))
 
 
-def _said(operation: Operation) -> str:
+def _result_text(operation: Operation) -> str:
     if operation.is_open:
         return f"Operation {operation.id} started: {plural(operation.counted or 0, 'message')} to be {DONE_TO[operation.kind]}."
-    said = f"{DONE_TO[operation.kind].capitalize()} {plural(operation.done, 'message')}."
+    text = f"{DONE_TO[operation.kind].capitalize()} {plural(operation.done, 'message')}."
     left = operation.skipped + operation.failed
-    return f"{said} {plural(left, 'message')} left where they were." if left else said
+    return f"{text} {plural(left, 'message')} left where they were." if left else text
 
 
 def _valid(form: Any) -> dict[str, Any]:

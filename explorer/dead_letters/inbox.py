@@ -92,26 +92,26 @@ def inbox(request: HttpRequest) -> HttpResponse:
     form = InboxQuery(request.GET)
     query = cleaned(form)
     hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"])
-    found = reads.dead_groups(_filter(query, hidden), actor=request.actor)
-    groups = [group for group in found.groups if _mentions(group, query["why"].strip().lower())]
+    dead_groups = reads.dead_groups(_filter(query, hidden), actor=request.actor)
+    groups = [group for group in dead_groups.groups if _mentions(group, query["why"].strip().lower())]
     written = notes.of_groups((group.address, group.filter) for group in groups)
     filtered = any(query[name] for name in ("q", "why", "family"))
     context = {
         "section": "dead_letters",
-        "own_count": None if filtered else found.total,
+        "own_count": None if filtered else dead_groups.total,
         "form": form,
         "query": query,
-        "found": found,
-        "lines": [_line(group, written.get((group.address, group.filter)), found.examined) for group in groups],
+        "dead_groups": dead_groups,
+        "lines": [_line(group, written.get((group.address, group.filter)), dead_groups.examined) for group in groups],
         "filtered": filtered,
         "most_groups": reads.MOST_GROUPS,
     }
-    shown = Live(
+    live_part = Live(
         {"explorer/dead_letters/_inbox.html": 0.0, "explorer/_nav_counts.html": 0.0},
-        refresh_seconds=SECONDS_OF_MANY if found.scanned > MANY else SECONDS,
+        refresh_seconds=SECONDS_OF_MANY if dead_groups.scanned > MANY else SECONDS,
         personal=query["all"] and sandbox_names.hides_others(request.user, request.actor),
     )
-    return show(request, "dead_letters/inbox", context, live=shown)
+    return show(request, "dead_letters/inbox", context, live=live_part)
 
 
 def _filter(query: dict[str, Any], hidden: tuple[str, ...]) -> EntityFilter:

@@ -18,15 +18,15 @@ Key = tuple[EntityAddress, str]  # the list of an entity, and the filter that fi
 
 def of_groups(keys: Iterable[Key]) -> dict[Key, DeadLetterNote]:
     """The notes on these groups."""
-    wanted = set(keys)
-    if not wanted:
+    wanted_keys = set(keys)
+    if not wanted_keys:
         return {}
-    entities = {(address.namespace, address.path) for address, _ in wanted}
+    entities = {(address.namespace, address.path) for address, _ in wanted_keys}
     condition = Q()
     for namespace, path in entities:
         condition |= Q(namespace=namespace, path=path)
-    found = {(EntityAddress(n.namespace, n.path, n.subqueue), n.filter): n for n in DeadLetterNote.objects.filter(condition)}
-    return {key: note for key, note in found.items() if key in wanted}
+    notes = {(EntityAddress(n.namespace, n.path, n.subqueue), n.filter): n for n in DeadLetterNote.objects.filter(condition)}
+    return {key: note for key, note in notes.items() if key in wanted_keys}
 
 
 def write(address: EntityAddress, filter: str, text: str, actor: Actor) -> str:

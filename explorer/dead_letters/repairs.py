@@ -67,13 +67,13 @@ def check_all(chosen: Selection, options: Mapping[str, Any], largest: int | None
     while not at_end and time.monotonic() < deadline:
         numbers, position, at_end = matching_part(chosen, position, CHECK_PAGE, actor)
         while numbers and time.monotonic() < deadline:
-            found = reads.contents(chosen.address, numbers, max_bytes=CHECK_BYTES, actor=actor)
-            for detail, body in found:
+            contents = reads.contents(chosen.address, numbers, max_bytes=CHECK_BYTES, actor=actor)
+            for detail, body in contents:
                 after, problem = _after(body, options, largest - max(0, detail.row.size - detail.body_size))
                 refused += [(detail.row.sequence_number, problem)] if problem else []
                 newest[None if problem else after != body].append(detail.row.sequence_number)
-            checked += len(found)
-            last = found[-1][0].row.sequence_number if found else numbers[-1]
+            checked += len(contents)
+            last = contents[-1][0].row.sequence_number if contents else numbers[-1]
             numbers = [number for number in numbers if number > last]
         at_end = at_end and not numbers
     examples = [number for numbers in newest.values() for number in reversed(numbers)][:EXAMPLES]
@@ -106,7 +106,7 @@ def change(number: int, body: bytes, options: Mapping[str, Any], largest: int) -
     after, problem = _after(body, options, largest)
     if problem:
         return Change(number, problem=problem)
-    lines = _lines(_shown(body), _shown(after))
+    lines = _lines(_display_lines(body), _display_lines(after))
     return Change(number, tuple(lines[:MOST_LINES]), "" if lines else "nothing would change", max(0, len(lines) - MOST_LINES))
 
 
@@ -128,15 +128,15 @@ def parsed_patch(text: str) -> dict[str, Any]:
 
 def parsed_properties(text: str) -> dict[str, str]:
     """Properties as written in a form, one "name=value" in each line. Raises InvalidArgument."""
-    found = {}
+    properties = {}
     for place, line in enumerate(text.splitlines(), start=1):
         name, equals, value = line.partition("=")
         if not line.strip():
             continue
         if not equals or not name.strip():
             raise InvalidArgument("properties", f"line {place} must be name=value")
-        found[name.strip()] = value.strip()
-    return found
+        properties[name.strip()] = value.strip()
+    return properties
 
 
 def patch_between(before: bytes, after: str) -> str:
@@ -162,13 +162,13 @@ def _between(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return patch
 
 
-def _shown(body: bytes) -> list[str]:
+def _display_lines(body: bytes) -> list[str]:
     text = body.decode(errors="replace")
     return (pretty_json(text) or text).splitlines()
 
 
 def _lines(before: list[str], after: list[str]) -> list[tuple[str, str]]:
-    found = []
+    lines = []
     for line in list(difflib.unified_diff(before, after, n=CONTEXT, lineterm=""))[2:]:
-        found.append(("", "…") if line.startswith("@@") else (_CSS.get(line[:1], ""), f"{line[:1]} {line[1:]}"))
-    return found[1:] if found and found[0][1] == "…" else found
+        lines.append(("", "…") if line.startswith("@@") else (_CSS.get(line[:1], ""), f"{line[:1]} {line[1:]}"))
+    return lines[1:] if lines and lines[0][1] == "…" else lines

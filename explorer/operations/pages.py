@@ -44,14 +44,14 @@ def operations(request: HttpRequest) -> HttpResponse:
     kind, below = Kind(query["kind"]) if query["kind"] else None, query["before"]
     chosen = {"kind": kind, "part": query["q"].strip(), "undoable": query["undoable"]}
     hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"])
-    found = core.newest(below=below, limit=SHOWN + 1, except_namespaces=hidden, **chosen)
+    newest = core.newest(below=below, limit=SHOWN + 1, except_namespaces=hidden, **chosen)
     running = [] if below or query["undoable"] else core.newest(open_only=True, except_namespaces=hidden, **chosen)
-    past = [one for one in found[:SHOWN] if not one.is_open]
+    past = [operation for operation in newest[:SHOWN] if not operation.is_open]
     context = {
         "section": "operations",
-        "running": [Line(one) for one in running],
-        "past": [Line(one) for one in past],
-        "more": found[SHOWN - 1].id if len(found) > SHOWN else None,
+        "running": [Line(operation) for operation in running],
+        "past": [Line(operation) for operation in past],
+        "more": newest[SHOWN - 1].id if len(newest) > SHOWN else None,
         "is_later_page": below is not None,
         "form": form,
         "filtered": any(chosen.values()),
@@ -66,10 +66,15 @@ def operations(request: HttpRequest) -> HttpResponse:
 @require_GET
 def operation(request: HttpRequest, operation_id: int) -> HttpResponse:
     """An operation: its progress, then its report."""
-    found = find_operation(request, operation_id)
-    context = {"section": "operations", "line": Line(found), "operation": found, "form": PaceForm(initial={"pace": found.pace})}
-    personal = sandbox_names.may_be_one(found.address.namespace)
-    drawn = Live({ONE: 0.0}, refresh_seconds=LIVE_SECONDS if found.is_open else 5.0, personal=personal)
+    operation = find_operation(request, operation_id)
+    context = {
+        "section": "operations",
+        "line": Line(operation),
+        "operation": operation,
+        "form": PaceForm(initial={"pace": operation.pace}),
+    }
+    personal = sandbox_names.may_be_one(operation.address.namespace)
+    drawn = Live({ONE: 0.0}, refresh_seconds=LIVE_SECONDS if operation.is_open else 5.0, personal=personal)
     return shell.show(request, "operations/operation", context, live=drawn)
 
 
@@ -77,23 +82,27 @@ def operation(request: HttpRequest, operation_id: int) -> HttpResponse:
 @require_POST
 def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Pause, resume, stop or undo an operation, or change its pace."""
-    found = find_operation(request, operation_id)
+    operation = find_operation(request, operation_id)
     action = request.POST.get("action") or request.GET.get("action", "")
     if action == "pace":
         form = PaceForm(request.POST)
         if not form.is_valid():
             messages.add_message(request, messages.ERROR, f"Pace: {' '.join(form.errors['pace'])}", extra_tags="problem")
-            return redirect("explorer:operation", found.id)
-        call = lambda: control.set_pace(found, form.cleaned_data["pace"], actor=request.actor)  # noqa: E731
+            return redirect("explorer:operation", operation.id)
+        call = lambda: control.set_pace(operation, form.cleaned_data["pace"], actor=request.actor)  # noqa: E731
     elif action in ("pause", "resume", "stop", "undo"):
-        call = lambda: control.change(found, action, actor=request.actor)  # noqa: E731
+        call = lambda: control.change(operation, action, actor=request.actor)  # noqa: E731
     else:
         raise Http404(f"{action!r} is no action")
-    says = presenters.undo_report if action == "undo" else lambda one: f"Operation {one.id}: {Line(one).state}."
-    done = shell.act(request, f"{action} operation", found.selection.address, call, target=f"operation {found.id}", says=says)
+    says = presenters.undo_report if action == "undo" else lambda operation: f"Operation {operation.id}: {Line(operation).state}."
+    done = shell.act(
+        request, f"{action} operation", operation.selection.address, call, target=f"operation {operation.id}", says=says
+    )
     if done.error:
         shell.notify_error(request, done.error)
-    return HttpResponseRedirect(presenters.local(request.GET.get("next", "")) or reverse("explorer:operation", args=(found.id,)))
+    return HttpResponseRedirect(
+        presenters.local(request.GET.get("next", "")) or reverse("explorer:operation", args=(operation.id,))
+    )
 
 
 @shell.page
@@ -127,7 +136,7 @@ def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpRespon
     done = shell.act(
         request, str(kind), counted.selection.address,
         lambda: start(kind, chosen, actor=request.actor, options=options, pace=pace, up_to=counted.selection.up_to),
-        target=_target(counted), says=presenters.report, undo=lambda one: presenters.undo_url(one, values["next"]),
+        target=_target(counted), says=presenters.report, undo=lambda operation: presenters.undo_url(operation, values["next"]),
     )  # fmt: skip
     in_list = shell.wants_fragment(request)  # htmx: the answer takes the list's place
     if done.error and in_list:
@@ -164,9 +173,9 @@ def _ask(
 
 
 def _targets(entity: reads.EntityRow, actor: Actor) -> list[str]:
-    kinds, here = (EntityKind.QUEUE, EntityKind.TOPIC), entity.address
-    found = reads.names(namespace=here.namespace, kinds=kinds, limit=MOST_TARGETS, actor=actor).matches
-    return [one.address.path for one in found if one.address.path != here.path]
+    kinds, address = (EntityKind.QUEUE, EntityKind.TOPIC), entity.address
+    names = reads.names(namespace=address.namespace, kinds=kinds, limit=MOST_TARGETS, actor=actor).matches
+    return [name.address.path for name in names if name.address.path != address.path]
 
 
 def _target(counted: Counted) -> str:

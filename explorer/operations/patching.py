@@ -65,13 +65,13 @@ def merged(target: Any, patch: Any) -> Any:
     """The target with a JSON merge patch applied (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
-    found = dict(target) if isinstance(target, dict) else {}
+    result = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
-            found.pop(name, None)
+            result.pop(name, None)
         else:
-            found[name] = merged(found.get(name), value)
-    return found
+            result[name] = merged(result.get(name), value)
+    return result
 
 
 def patched(body: bytes, options: Mapping[str, Any]) -> bytes:
@@ -111,12 +111,12 @@ class _Repeated(Exception):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in members:
             raise _Repeated(json.dumps(name[:40]))
-        found[name] = value
-    return found
+        members[name] = value
+    return members
 
 
 def _refuse(constant: str) -> Any:
@@ -125,7 +125,7 @@ def _refuse(constant: str) -> Any:
 
 def _spliced(text: str, start: int, patch: Mapping[str, Any]) -> tuple[str, int]:
     """The object that starts at this place of valid JSON, with the patch applied; and its end."""
-    added, kept, leads = dict(patch), [], []
+    added, parts, leads = dict(patch), [], []
     tail, at = "", _after_space(text, start + 1)
     space = text[start + 1 : at]
     while text[at] != "}":
@@ -136,15 +136,15 @@ def _spliced(text: str, start: int, patch: Mapping[str, Any]) -> tuple[str, int]
         comma = _after_space(text, end)
         tail = text[end:comma]
         if after is not None:
-            kept.append(f"{space}{text[at:value]}{after}")
+            parts.append(f"{space}{text[at:value]}{after}")
         at = _after_space(text, comma + 1) if text[comma] == "," else comma
         space = text[comma + 1 : at]
-    kept += [
+    parts += [
         f"{leads[-1] if leads else ''}{_written(name)}: {_written(value)}" for name, value in added.items() if value is not None
     ]
-    if kept and leads:
-        kept[0] = leads[0] + kept[0].lstrip()
-    return f"{{{','.join(kept)}{tail}}}", at + 1
+    if parts and leads:
+        parts[0] = leads[0] + parts[0].lstrip()
+    return f"{{{','.join(parts)}{tail}}}", at + 1
 
 
 def _value(text: str, start: int, change: Any) -> tuple[str | None, int]:

@@ -99,8 +99,8 @@ class Line:
     @property
     def title(self) -> str:
         """What it does, with its count."""
-        one = self.operation
-        number = plural(one.counted, "message") if one.counted is not None else "all matching messages"
+        operation = self.operation
+        number = plural(operation.counted, "message") if operation.counted is not None else "all matching messages"
         return f"{self.verb.verb} {number}{self.target}"
 
     @property
@@ -127,21 +127,21 @@ class Line:
     @property
     def percent(self) -> int | None:
         """How much is processed; None if it is not known how much there is."""
-        one = self.operation
-        if one.state is State.UNDOING:
-            return min(100, 100 * one.undone // max(1, one.done))
-        if one.counted is None:
+        operation = self.operation
+        if operation.state is State.UNDOING:
+            return min(100, 100 * operation.undone // max(1, operation.done))
+        if operation.counted is None:
             return None
-        return min(100, 100 * one.processed // max(1, one.counted))
+        return min(100, 100 * operation.processed // max(1, operation.counted))
 
     @property
     def rate(self) -> float | None:
         """Messages per second so far."""
-        one = self.operation
-        if one.started_at is None or one.read_at is None or one.state in (State.UNDOING, State.UNDONE):
+        operation = self.operation
+        if operation.started_at is None or operation.read_at is None or operation.state in (State.UNDOING, State.UNDONE):
             return None
-        seconds = ((one.finished_at or one.read_at) - one.started_at).total_seconds()
-        return one.processed / seconds if seconds > 1 else None
+        seconds = ((operation.finished_at or operation.read_at) - operation.started_at).total_seconds()
+        return operation.processed / seconds if seconds > 1 else None
 
     @property
     def left(self) -> int:
@@ -155,8 +155,8 @@ class Line:
 
     @property
     def took(self) -> str:
-        one = self.operation
-        return human(one.finished_at - one.started_at) if one.finished_at and one.started_at else ""
+        operation = self.operation
+        return human(operation.finished_at - operation.started_at) if operation.finished_at and operation.started_at else ""
 
     @property
     def undo_verb(self) -> str:
@@ -165,10 +165,10 @@ class Line:
     @property
     def undo_left(self) -> str:
         """For how long it can be undone; empty: without a limit, or not."""
-        one = self.operation
-        if not one.can_be_undone or one.kept_until is None or one.read_at is None:
+        operation = self.operation
+        if not operation.can_be_undone or operation.kept_until is None or operation.read_at is None:
             return ""
-        return human(timedelta(minutes=max(1, round((one.kept_until - one.read_at) / timedelta(minutes=1)))))
+        return human(timedelta(minutes=max(1, round((operation.kept_until - operation.read_at) / timedelta(minutes=1)))))
 
     @property
     def undo_effect(self) -> str:
@@ -210,16 +210,22 @@ class Line:
 
 def report(operation: Operation) -> str:
     """The result of an operation, for a notice and the audit."""
-    one, verb = operation, VERBS[operation.kind]
-    if one.is_open:
-        return f"{verb.doing} {plural(one.counted, 'message') if one.counted is not None else 'all matching messages'}."
-    said = f"{verb.done} {plural(one.done, 'message')}{Line(one).target}." if one.done else f"{verb.done} no messages."
-    if one.state is State.FAILED:
-        said = f"{said} {one.message}"
-    if one.reasons:
-        skipped = ", ".join(f"{number:,} {why}" for why, number in Line(one).reasons[:3])
-        said = f"{said} Skipped: {skipped}."
-    return said
+    verb = VERBS[operation.kind]
+    if operation.is_open:
+        return (
+            f"{verb.doing} {plural(operation.counted, 'message') if operation.counted is not None else 'all matching messages'}."
+        )
+    text = (
+        f"{verb.done} {plural(operation.done, 'message')}{Line(operation).target}."
+        if operation.done
+        else f"{verb.done} no messages."
+    )
+    if operation.state is State.FAILED:
+        text = f"{text} {operation.message}"
+    if operation.reasons:
+        skipped = ", ".join(f"{number:,} {why}" for why, number in Line(operation).reasons[:3])
+        text = f"{text} Skipped: {skipped}."
+    return text
 
 
 def undo_report(operation: Operation) -> str:
@@ -228,8 +234,8 @@ def undo_report(operation: Operation) -> str:
         return f"Undoing operation {operation.id}."
     left = operation.done - operation.undone
     way = "removed" if operation.kind is Kind.IMPORT else "returned"
-    said = f"Undone: {plural(operation.undone, 'message')} {way}."
-    return f"{said} {left:,} could not be {way}; operation {operation.id} lists them." if left else said
+    text = f"Undone: {plural(operation.undone, 'message')} {way}."
+    return f"{text} {left:,} could not be {way}; operation {operation.id} lists them." if left else text
 
 
 def offers(entity: EntityRow, tab: str, filter: str, *, actor: Actor) -> dict:
@@ -247,9 +253,9 @@ def offers(entity: EntityRow, tab: str, filter: str, *, actor: Actor) -> dict:
         (Kind.DISCARD, not locked),
     ]
     own_page = {Kind.MOVE: provided.move_page(entity.address)}
-    found = [_offer(kind, counted.text, bool(filter), own_page.get(kind, "")) for kind, has in kinds if has]
-    for_all = [one for one in found if one.all]
-    return {"operate": found, "operate_all": for_all, "counted": counted, "operate_filter": filter} if found else {}
+    offered = [_offer(kind, counted.text, bool(filter), own_page.get(kind, "")) for kind, has in kinds if has]
+    for_all = [offer for offer in offered if offer.all]
+    return {"operate": offered, "operate_all": for_all, "counted": counted, "operate_filter": filter} if offered else {}
 
 
 def _offer(kind: Kind, number: str, filtered: bool, page: str) -> Offer:

@@ -145,5 +145,5 @@ def tab_of(place: Place) -> Tab:
 
 def message_filter(chosen: Selection) -> MessageFilter:
     """The conditions of a selection, with ages as they were when it was counted. Raises FilterError."""
-    found = parse_filter(chosen.filter, now=chosen.at or datetime.now(UTC))
-    return replace(found.at(chosen.at) if chosen.at else found, holds=chosen.place.holds)
+    parsed = parse_filter(chosen.filter, now=chosen.at or datetime.now(UTC))
+    return replace(parsed.at(chosen.at) if chosen.at else parsed, holds=chosen.place.holds)

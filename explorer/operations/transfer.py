@@ -77,15 +77,15 @@ def messages_export(request: HttpRequest, namespace: str, path: str) -> HttpResp
 @require_GET
 def operation_file(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Download the file that an export wrote."""
-    found = find_operation(request, operation_id)
-    if found.kind is not Kind.EXPORT:
+    operation = find_operation(request, operation_id)
+    if operation.kind is not Kind.EXPORT:
         raise Http404(f"There is no export {operation_id}.")
-    request.actor.require(rights_for(Kind.EXPORT), found.address)
-    if not found.has_file:
-        raise Http404(f"Operation {operation_id} has no file: it is {found.state}, or the file is older than a day.")
-    audit.done(request.actor, "download export", found.selection.address, target=f"operation {operation_id}")
-    parts = core.exported_lines(found, actor=request.actor)
-    return _download(request, parts, found.address, shell.cleaned(ExportQuery(request.GET))["format"])
+    request.actor.require(rights_for(Kind.EXPORT), operation.address)
+    if not operation.has_file:
+        raise Http404(f"Operation {operation_id} has no file: it is {operation.state}, or the file is older than a day.")
+    audit.done(request.actor, "download export", operation.selection.address, target=f"operation {operation_id}")
+    parts = core.exported_lines(operation, actor=request.actor)
+    return _download(request, parts, operation.address, shell.cleaned(ExportQuery(request.GET))["format"])
 
 
 def _download(request: HttpRequest, messages: Iterator[str], address: EntityAddress, file_format: str) -> HttpResponse:
@@ -114,15 +114,18 @@ def messages_import(request: HttpRequest, namespace: str, path: str) -> HttpResp
     if not form.is_valid():
         return shell.show_form(request, "operations/import", form, **context)
     content, name = form.cleaned_data["content"], form.cleaned_data["name"]
-    found = parsed(content, family)
-    if found.errors or form.cleaned_data["do"] == "preview":
-        kept = content if len(content.encode()) <= LARGEST_KEPT else ""
-        return shell.show_form(request, "operations/import", form, found=found, content=kept, file_name=name, **context)
+    parsed_file = parsed(content, family)
+    if parsed_file.errors or form.cleaned_data["do"] == "preview":
+        form_content = content if len(content.encode()) <= LARGEST_KEPT else ""
+        return shell.show_form(
+            request, "operations/import", form, parsed=parsed_file, content=form_content, file_name=name, **context
+        )
     back = reverse("explorer:entity", args=(entity.address.namespace, entity.address.path))
     done = shell.act(
         request, "import messages", entity.address,
-        lambda: start_import(entity, found.lines, file=name or "a file", actor=request.actor),
-        target=plural(len(found.lines), "message"), says=presenters.report, undo=lambda one: presenters.undo_url(one, back),
+        lambda: start_import(entity, parsed_file.lines, file=name or "a file", actor=request.actor),
+        target=plural(len(parsed_file.lines), "message"), says=presenters.report,
+        undo=lambda operation: presenters.undo_url(operation, back),
     )  # fmt: skip
     if done.error:
         return shell.show_form(request, "operations/import", form, done=done, **context)

@@ -108,7 +108,7 @@ def test_a_person_without_a_role_sees_no_page(shop, person, page):
     assert client.get(page.format(shop)).status_code == 403
 
 
-@pytest.mark.parametrize(("place", "address", "shown"), [("dead_letters", "/dead-letters/", "found.total"),
+@pytest.mark.parametrize(("place", "address", "shown"), [("dead_letters", "/dead-letters/", "dead_groups.total"),
                                                           ("locks", "/locks/", "locks.matching.value")])  # fmt: skip
 def test_the_navigation_count_agrees_with_its_own_page(shop, as_, place, address, shown, monkeypatch):
     """The counts of the other places are some seconds old."""

@@ -112,7 +112,7 @@ def test_the_total_of_dead_letters_agrees_with_the_inbox(jobs, shop, as_):
     for namespace in (jobs.namespace, shop.namespace):
         [dead] = [total for total in page_of(client, namespace).context["totals"] if total.name == "dead"]
         assert (dead.text, dead.after) == ("1", "dead letter")
-        assert client.get(dead.url).context["found"].total == 1
+        assert client.get(dead.url).context["dead_groups"].total == 1
 
 
 def test_a_shortened_list_links_to_the_full_list(broker_database, as_, namespace):
