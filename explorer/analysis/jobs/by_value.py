@@ -8,12 +8,12 @@ from pyspark import cloudpickle
 
 
 @contextmanager
-def modules(*given: ModuleType) -> Iterator[None]:
+def modules(*pickled_modules: ModuleType) -> Iterator[None]:
     """Within the block, functions and classes of these modules are pickled with their code instead of their names."""
-    for module in given:
+    for module in pickled_modules:
         cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        for module in given:
+        for module in pickled_modules:
             cloudpickle.unregister_pickle_by_value(module)

@@ -21,10 +21,10 @@ Keys = Mapping[str, Sequence[str]]  # by entity id
 
 def of_events(keys: Keys) -> Column:
     """The values as a JSON object, for rows of schemas.EVENT; NULL: the entity keeps none, or the message has none."""
-    found = F.lit(None).cast("string")
-    for ids, wanted in _groups(keys):
-        found = F.when(F.col("entity_id").isin(ids), values(wanted)).otherwise(found)
-    return F.when(F.col("kind").isin(*BEGINNINGS), found)
+    column = F.lit(None).cast("string")
+    for ids, property_names in _groups(keys):
+        column = F.when(F.col("entity_id").isin(ids), values(property_names)).otherwise(column)
+    return F.when(F.col("kind").isin(*BEGINNINGS), column)
 
 
 def values(keys: Sequence[str]) -> Column:
@@ -37,7 +37,9 @@ def values(keys: Sequence[str]) -> Column:
 def bare_copies(begun: DataFrame, keys: Keys) -> DataFrame:
     """The messages of entities with keys that were made from others and began without properties: of_entity, of_number, and
     entity_id and sequence_number of the other. begun: first events, as schemas.EVENT."""
-    is_bare = F.col("entity_id").isin([int(one) for one in keys]) & _bare() & F.col("linked_sequence_number").isNotNull()
+    is_bare = (
+        F.col("entity_id").isin([int(entity_id) for entity_id in keys]) & _bare() & F.col("linked_sequence_number").isNotNull()
+    )
     return begun.where(is_bare).select(
         F.col("entity_id").alias("of_entity"), F.col("sequence_number").alias("of_number"),
         F.col("linked_entity_id").alias("entity_id"), F.col("linked_sequence_number").alias("sequence_number"),
@@ -51,21 +53,21 @@ def with_origins(looking: DataFrame, begun: DataFrame, keys: Keys) -> DataFrame:
         "entity_id", "sequence_number", "application_properties", "properties",
         F.col("linked_entity_id").alias("next_entity"), F.col("linked_sequence_number").alias("next_number"),
     )  # fmt: skip
-    found = None
+    resolved = None
     for _ in range(MOST_ORIGINS):
         met = looking.join(origins, ["entity_id", "sequence_number"])
         inherited = F.lit(None).cast("string")
-        for ids, wanted in _groups(keys):
-            inherited = F.when(F.col("of_entity").isin(ids), values(wanted)).otherwise(inherited)
-        here = met.where(~_bare()).select(
+        for ids, property_names in _groups(keys):
+            inherited = F.when(F.col("of_entity").isin(ids), values(property_names)).otherwise(inherited)
+        reached = met.where(~_bare()).select(
             F.col("of_entity").alias("entity_id"), F.col("of_number").alias("sequence_number"), inherited.alias("inherited")
         )
-        found = here if found is None else found.unionByName(here)
+        resolved = reached if resolved is None else resolved.unionByName(reached)
         looking = met.where(_bare() & F.col("next_number").isNotNull()).select(
             "of_entity", "of_number", F.col("next_entity").alias("entity_id"), F.col("next_number").alias("sequence_number")
         )
-    assert found is not None
-    return found
+    assert resolved is not None
+    return resolved
 
 
 def _bare() -> Column:
@@ -82,7 +84,7 @@ def _value(key: str) -> Column:
 
 def _groups(keys: Keys) -> list[tuple[list[int], Sequence[str]]]:
     """(entities, keys) with the entities that have equal keys."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for entity_id, wanted in keys.items():
-        found.setdefault(tuple(wanted), []).append(int(entity_id))
-    return [(ids, wanted) for wanted, ids in found.items()]
+    entities_by_keys: dict[tuple[str, ...], list[int]] = {}
+    for entity_id, property_names in keys.items():
+        entities_by_keys.setdefault(tuple(property_names), []).append(int(entity_id))
+    return [(ids, property_names) for property_names, ids in entities_by_keys.items()]

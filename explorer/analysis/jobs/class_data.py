@@ -23,34 +23,34 @@ QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # else a JVM warns of each class
 PR_SET_PDEATHSIG = 1
 
 
-def options(archive: Path, listed: Path) -> str:
+def options(archive: Path, class_list: Path) -> str:
     """Options of the driver's JVM: use the archive, or list the classes for it; neither, if making it failed before."""
     if archive.exists():
         return f'"-XX:SharedArchiveFile={archive}" -Xshare:auto {QUIET}'
-    return "" if _failed(archive).exists() else f'"-XX:DumpLoadedClassList={listed}"'
+    return "" if _failed(archive).exists() else f'"-XX:DumpLoadedClassList={class_list}"'
 
 
-def is_wanted(archive: Path, listed: Path) -> bool:
+def is_wanted(archive: Path, class_list: Path) -> bool:
     """Whether this driver's JVM lists its classes, nobody has made the archive meanwhile, and there is room for it."""
-    there = listed.exists() and not archive.exists() and not _failed(archive).exists()
-    return there and shutil.disk_usage(listed.parent).free > NEEDED_BYTES
+    is_usable = class_list.exists() and not archive.exists() and not _failed(archive).exists()
+    return is_usable and shutil.disk_usage(class_list.parent).free > NEEDED_BYTES
 
 
-def make_in_background(archive: Path, listed: Path, java: Path, class_path: str) -> threading.Thread:
+def make_in_background(archive: Path, class_list: Path, java: Path, class_path: str) -> threading.Thread:
     """Make the archive in a process that ends with this one."""
-    maker = threading.Thread(target=make, args=(archive, listed, java, class_path), name="class data", daemon=True)
+    maker = threading.Thread(target=make, args=(archive, class_list, java, class_path), name="class data", daemon=True)
     maker.start()
     return maker
 
 
-def make(archive: Path, listed: Path, java: Path, class_path: str) -> None:
+def make(archive: Path, class_list: Path, java: Path, class_path: str) -> None:
     """Write the archive from the list of classes, whole or not at all, and remove older ones. A failure is noted beside it.
 
     listed: its folder has room for the new archive, and is removed with the driver.
     """
-    whole, new = listed.with_suffix(".whole"), listed.with_suffix(".jsa")
+    whole, new = class_list.with_suffix(".whole"), class_list.with_suffix(".jsa")
     with suppress(OSError):
-        text = listed.read_bytes()
+        text = class_list.read_bytes()
         whole.write_bytes(text[: text.rfind(b"\n") + 1])  # the JVM may be writing the last line
         command = [
             "nice", "-n", "19", str(java), "-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:dump",
@@ -62,7 +62,7 @@ def make(archive: Path, listed: Path, java: Path, class_path: str) -> None:
             for older in archive.parent.glob("classes-*"):
                 older.unlink(missing_ok=True)
             new.replace(archive)
-        elif done.returncode > 0 and shutil.disk_usage(listed.parent).free > NEEDED_BYTES:  # neither a signal nor a full disk
+        elif done.returncode > 0 and shutil.disk_usage(class_list.parent).free > NEEDED_BYTES:  # neither a signal nor a full disk
             _failed(archive).write_bytes(done.stdout[-2_000:] + done.stderr[-2_000:])
 
 

@@ -84,8 +84,8 @@ def known(problem: BaseException, spec: Mapping[str, str]) -> str:
             on_a_cluster = pattern is _MISSING and not is_local(spec.get("master", "local"))
             file = _FILE.search(text)
             named = {name: spec.get(name, "") for name in ("scratch", "archive", "master")}
-            said = _MISSING_ON_A_CLUSTER if on_a_cluster else sentence
-            return said.format(file=file[0] if file else "", **named)[:MOST_CHARACTERS]
+            template = _MISSING_ON_A_CLUSTER if on_a_cluster else sentence
+            return template.format(file=file[0] if file else "", **named)[:MOST_CHARACTERS]
     return ""
 
 

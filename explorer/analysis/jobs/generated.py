@@ -25,7 +25,7 @@ REASONS = ("MaxDeliveryCountExceeded", "TTLExpiredException", "complete")  # of 
 _LIMIT, _TOO_LATE, _COMPLETE = range(3)
 MARK = '{"generated": true}'
 DESCRIBED = '{"description": "%s", "generated": true}'
-_REGIONS = [f'{{"region": ["string", "{one}"]}}' for one in REGIONS]
+_REGIONS = [f'{{"region": ["string", "{region}"]}}' for region in REGIONS]
 _SESSIONS = [f"session-{number}" for number in range(SESSIONS)]
 _NEEDED = ("queue", "number", "enqueued", "deliveries", "first", "session", "size", "own_time_to_live", "region")
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -73,13 +73,13 @@ class Events:
 
     def __init__(self, queues: Sequence[Queue], played: Sequence[Played], *, archived: bool, first_id: int = 1):
         self._queues, self._played, self._archived = queues, played, archived
-        sizes = [len(one.messages["enqueued"]) for one in played]
-        self._m = {name: np.concatenate([one.messages[name] for one in played]) for name in played[0].messages}
-        self._a = {name: np.concatenate([one.attempts[name] for one in played]) for name in played[0].attempts}
-        attempts = [len(one.attempts["message"]) for one in played]
-        for one in played:  # they are needed no more
-            one.messages.clear()
-            one.attempts.clear()
+        sizes = [len(entry.messages["enqueued"]) for entry in played]
+        self._m = {name: np.concatenate([entry.messages[name] for entry in played]) for name in played[0].messages}
+        self._a = {name: np.concatenate([entry.attempts[name] for entry in played]) for name in played[0].attempts}
+        attempts = [len(entry.attempts["message"]) for entry in played]
+        for entry in played:  # they are needed no more
+            entry.messages.clear()
+            entry.attempts.clear()
         self._m["queue"] = np.repeat(np.arange(len(played), dtype=np.int32), sizes)
         firsts = [queue.first_number for queue in queues]
         self._m["first"] = np.cumsum(self._m["deliveries"]) - self._m["deliveries"]  # the place of its first attempt
@@ -110,7 +110,7 @@ class Events:
         last."""
         m, a = self._m, self._a
         m["dead"] = (m["fate"] == REJECTED) | (m["fate"] == SPENT)
-        m["dead"] |= (m["fate"] == EXPIRED) & self._by_queue([one.load.dead_letters_expired for one in self._played])
+        m["dead"] |= (m["fate"] == EXPIRED) & self._by_queue([entry.load.dead_letters_expired for entry in self._played])
         apart = m["fate"] >= SPENT
         counts = 1 + 2 * m["deliveries"] + apart + m["dead"]
         begin, refused = np.cumsum(counts) - counts, np.flatnonzero(a["refused_at"])
@@ -133,8 +133,8 @@ class Events:
         self._put(spent, np.where(dead[apart], Kind.DEAD_LETTERED, Kind.EXPIRED), m["ended"][apart],
                   np.where(abandoned, self._actor[spent - 1], 1), failures=m["deliveries"][apart])  # fmt: skip
         self._joined[spent] = m["joined"][apart]
-        purged_at = m["ended"] + self._by_queue([int(one.load.purge_after * SECOND) for one in self._played])
-        purged_at = np.minimum(purged_at, self._by_queue([one.until for one in self._played]))
+        purged_at = m["ended"] + self._by_queue([int(entry.load.purge_after * SECOND) for entry in self._played])
+        purged_at = np.minimum(purged_at, self._by_queue([entry.until for entry in self._played]))
         self._put((begin + counts - 1)[dead], Kind.PURGED, purged_at[dead], 2, failures=0)
         self._put(np.arange(total, self.count), Kind.SETTLE_REFUSED, a["refused_at"][refused], consumer[refused])
 
@@ -150,22 +150,25 @@ class Events:
     def _words(self) -> None:
         """The texts of columns that have few."""
         consumers = [
-            [f"{GENERATED}:{queue.path}-consumer-{number + 1}" for number in range(one.truth.consumers)]
-            for queue, one in zip(self._queues, self._played, strict=True)
+            [f"{GENERATED}:{queue.path}-consumer-{number + 1}" for number in range(entry.truth.consumers)]
+            for queue, entry in zip(self._queues, self._played, strict=True)
         ]
-        reasons = [one.load.reasons for one in self._played]
-        spent = [f"Message could not be consumed after {one.load.max_deliveries} delivery attempts." for one in self._played]
+        reasons = [entry.load.reasons for entry in self._played]
+        spent = [f"Message could not be consumed after {entry.load.max_deliveries} delivery attempts." for entry in self._played]
         self._actors = [SENDER, BROKER, OPERATOR, *chain.from_iterable(consumers)]
         self._first_consumer = 3 + np.cumsum([0, *map(len, consumers[:-1])])
         self._reasons = [*REASONS, *chain.from_iterable(reasons)]
         first_reason = len(REASONS) + np.cumsum([0, *map(len, reasons[:-1])])
-        self._details = [MARK, *(DESCRIBED % one for one in ("The message expired and was dead lettered.", *spent))]
-        self._entity_ids = np.array([one.entity_id for one in self._queues])
-        self._has_sessions = np.array([one.has_sessions for one in self._queues])
-        self._default_us = np.array([int((one.load.time_to_live or 0) * SECOND) for one in self._played])
+        self._details = [
+            MARK,
+            *(DESCRIBED % description for description in ("The message expired and was dead lettered.", *spent)),
+        ]
+        self._entity_ids = np.array([described.entity_id for described in self._queues])
+        self._has_sessions = np.array([described.has_sessions for described in self._queues])
+        self._default_us = np.array([int((entry.load.time_to_live or 0) * SECOND) for entry in self._played])
         fate, queue, count = self._m["fate"], self._m["queue"], np.array([len(each) for each in reasons])
-        given = first_reason[queue] + self._m["number"] % count[queue]
-        self._reason = np.select([fate == REJECTED, fate == SPENT, fate == EXPIRED], [given, _LIMIT, _TOO_LATE], -1)
+        own_reason = first_reason[queue] + self._m["number"] % count[queue]
+        self._reason = np.select([fate == REJECTED, fate == SPENT, fate == EXPIRED], [own_reason, _LIMIT, _TOO_LATE], -1)
         self._described = np.select([fate == SPENT, fate == EXPIRED], [2 + queue, 1], 0)  # its place among _details
 
     def _table(self, rows: np.ndarray) -> pa.Table:
@@ -174,7 +177,7 @@ class Events:
             values[rows] for values in (self._kind, self._message, self._attempt, self._at, self._failures)
         )
         m = {name: self._m[name][message] for name in _NEEDED}
-        sent, purged, refused = (kind == one for one in (Kind.SENT, Kind.PURGED, Kind.SETTLE_REFUSED))
+        sent, purged, refused = (kind == event_kind for event_kind in (Kind.SENT, Kind.PURGED, Kind.SETTLE_REFUSED))
         ended = np.isin(kind, (Kind.COMPLETED, Kind.DEAD_LETTERED, Kind.EXPIRED, Kind.PURGED))
         received, buried = ended & (m["deliveries"] > 0), ended & ~purged & (kind != Kind.COMPLETED)
         reasons, queue = np.where(buried, self._reason[message], np.where(refused, _COMPLETE, -1)), m["queue"]
@@ -196,8 +199,8 @@ class Events:
         )  # fmt: skip
 
 
-def _table(**given: Any) -> pa.Table:
-    return pa.table([_array(given[column.name], column.type) for column in EVENT], schema=EVENT)
+def _table(**values: Any) -> pa.Table:
+    return pa.table([_array(values[column.name], column.type) for column in EVENT], schema=EVENT)
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:

@@ -23,7 +23,7 @@ from .runner import Reporter
 STEPS = 2
 IDS = 1 << 40  # so many ids of events are reserved for each queue
 BATCH = 100_000  # events that a worker hands over at a time
-COLUMNS = StructType([one for one in schemas.EVENT if one.name in generated.EVENT.names])
+COLUMNS = StructType([field for field in schemas.EVENT if field.name in generated.EVENT.names])
 
 
 class Truths(AccumulatorParam[dict]):
@@ -37,8 +37,8 @@ class Truths(AccumulatorParam[dict]):
 
 
 def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
-    queues = [generated.Queue(**one) for one in spec["queues"]]
-    loads = [load_of(one) for one in spec["loads"]]
+    queues = [generated.Queue(**queue) for queue in spec["queues"]]
+    loads = [load_of(values) for values in spec["loads"]]
     days, until, seed, messages = spec["days"], datetime.fromisoformat(spec["until"]), spec["seed"], spec["messages"]
     with by_value.modules(kinds, load, generated, sys.modules[__name__]):  # the last for Truths
         truths = spark.sparkContext.accumulator({}, Truths())
@@ -48,8 +48,8 @@ def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
                 queue = queues[place]
                 played = generated.played(queue, place, messages[place], days, until, loads[place], seed)
                 truths.add({place: asdict(played.truth)})
-                made = generated.Events([queue], [played], archived=True, first_id=place * IDS + 1)
-                for table in made.by_time(BATCH):
+                batch_events = generated.Events([queue], [played], archived=True, first_id=place * IDS + 1)
+                for table in batch_events.by_time(BATCH):
                     yield from table.to_batches()
 
         reporter.step(f"Generating the history of {len(queues):,} queues")
@@ -60,13 +60,13 @@ def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
 
 def load_of(values: dict[str, Any]) -> load.Load:
     """A load from what JSON made of it."""
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    if given.get("incident"):
-        given["incident"] = load.Incident(**given["incident"])
-    return load.Load(**given)
+    arguments: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    if arguments.get("incident"):
+        arguments["incident"] = load.Incident(**arguments["incident"])
+    return load.Load(**arguments)
 
 
 def _plain(truth: dict[str, Any]) -> dict[str, Any]:
     """A truth for JSON."""
-    outages = [[one.isoformat() for one in pair] for pair in truth["outages"]]
+    outages = [[instant.isoformat() for instant in pair] for pair in truth["outages"]]
     return truth | {"outages": outages, "longer_than": list(truth["longer_than"].items())}

@@ -52,8 +52,8 @@ class Request:
     def of(cls, spec: Mapping[str, Any]) -> Request:
         """From a specification (JSON; instants in ISO 8601)."""
 
-        def span(one: Mapping[str, str] | None) -> Span | None:
-            return Span(datetime.fromisoformat(one["start"]), datetime.fromisoformat(one["end"])) if one else None
+        def span(instants: Mapping[str, str] | None) -> Span | None:
+            return Span(datetime.fromisoformat(instants["start"]), datetime.fromisoformat(instants["end"])) if instants else None
 
         return cls(
             entity_ids=spec["entity_ids"],
@@ -94,7 +94,7 @@ class History:
         """schemas.LIFE: messages that are still in the main list, with outcome and result STILL_THERE; those that were not
         received have waited up to now. Scheduled ones that are not due are left out."""
         rows = self._read("open", self.request.files.get("open", ()))
-        there = rows.where(~F.col("is_waiting") & (F.col("subqueue") == MAIN) & F.col("enqueued_at").isNotNull())
+        present = rows.where(~F.col("is_waiting") & (F.col("subqueue") == MAIN) & F.col("enqueued_at").isNotNull())
         age = micros(F.lit(self.request.now)) - micros(F.col("enqueued_at"))
         limit = F.coalesce("time_to_live_us", F.least("entity_time_to_live_us", "topic_time_to_live_us"))
         received = F.col("first_received_at")
@@ -104,11 +104,11 @@ class History:
             "never_received_us": F.when(received.isNull(), F.greatest(F.least(age, limit), F.lit(0))),
             "time_to_live_in_force_us": limit,
         }  # fmt: skip
-        return there.select(
+        return present.select(
             *(
-                known.get(one.name, F.col(one.name) if one.name in rows.columns else F.lit(None))
-                .cast(one.dataType).alias(one.name)
-                for one in schemas.LIFE
+                known.get(column.name, F.col(column.name) if column.name in rows.columns else F.lit(None))
+                .cast(column.dataType).alias(column.name)
+                for column in schemas.LIFE
             )
         )  # fmt: skip
 

@@ -65,22 +65,24 @@ def read(spark: SparkSession, spec: dict) -> DataFrame:
 
 def typed(rows: DataFrame, nanoseconds: tuple[str, ...] | list[str] = ()) -> DataFrame:
     """COLUMNS with their types, `row`, `_wrong`, and `not_<column>`: the text of a value that has another type."""
-    there = {field.name: field.dataType for field in rows.schema}
-    found: dict[str, Column] = {}
+    types = {field.name: field.dataType for field in rows.schema}
+    columns: dict[str, Column] = {}
     for name, kind in COLUMNS.items():
-        if name not in there:
-            found |= {name: F.lit(None).cast(kind), f"not_{name}": F.lit(None).cast("string")}
+        if name not in types:
+            columns |= {name: F.lit(None).cast(kind), f"not_{name}": F.lit(None).cast("string")}
             continue
-        given, value = F.col(name), _value(F.col(name), there[name], kind, name in nanoseconds)
-        found |= {name: value, f"not_{name}": F.when(given.isNotNull() & value.isNull(), given.cast("string"))}
-    return rows.select("row", "_wrong", *(value.alias(name) for name, value in found.items()))
+        column, value = F.col(name), _value(F.col(name), types[name], kind, name in nanoseconds)
+        columns |= {name: value, f"not_{name}": F.when(column.isNotNull() & value.isNull(), column.cast("string"))}
+    return rows.select("row", "_wrong", *(value.alias(name) for name, value in columns.items()))
 
 
 def checked(rows: DataFrame, spec: dict) -> dict:
     """What is known of typed rows: `rows`, `refusal`, `last_number`."""
     refused = F.coalesce(*_refusals(spec))
-    found = rows.select("row", "sequence_number", F.when(refused.isNotNull(), F.struct("row", refused.alias("why"))).alias("no"))
-    total = found.agg(F.count("*").alias("rows"), F.max("sequence_number").alias("last"), F.min("no").alias("no")).first()
+    numbered = rows.select(
+        "row", "sequence_number", F.when(refused.isNotNull(), F.struct("row", refused.alias("why"))).alias("no")
+    )
+    total = numbered.agg(F.count("*").alias("rows"), F.max("sequence_number").alias("last"), F.min("no").alias("no")).first()
     assert total is not None
     refusal = None if total["no"] is None else f"Row {total['no']['row']:,}{total['no']['why']}"
     return {"rows": total["rows"], "last_number": total["last"], "refusal": refusal or _number_twice(rows)}
@@ -89,7 +91,7 @@ def checked(rows: DataFrame, spec: dict) -> dict:
 def events(rows: DataFrame, spec: dict) -> DataFrame:
     """schemas.EVENT, of typed rows without a refusal."""
     number = F.coalesce("sequence_number", F.col("row") - 1 + F.lit(spec["numbers_from"]))
-    kind = F.element_at(F.create_map(*(F.lit(one) for pair in OUTCOMES.items() for one in pair)), F.col("outcome"))
+    kind = F.element_at(F.create_map(*(F.lit(value) for pair in OUTCOMES.items() for value in pair)), F.col("outcome"))
     both = {
         "recorded_at": F.col("ended_at"), "xid": F.lit(0), "entity_id": F.lit(spec["entity_id"]), "subqueue": F.lit(0),
         "sequence_number": number, "message_id": F.col("message_id"), "enqueued_at": F.col("enqueued_at"), "size": F.col("size"),
@@ -108,27 +110,27 @@ def events(rows: DataFrame, spec: dict) -> DataFrame:
     return rows.select(F.inline(pair))
 
 
-def _value(given: Column, of: object, kind: str, is_nanoseconds: bool) -> Column:
+def _value(column: Column, of: object, kind: str, is_nanoseconds: bool) -> Column:
     """A value as a kind of COLUMNS; NULL if it cannot be."""
     if is_nanoseconds:
-        return F.timestamp_micros(F.floor(given / 1000).cast("long"))
+        return F.timestamp_micros(F.floor(column / 1000).cast("long"))
     if isinstance(of, StringType):
         form = {"timestamp": _ZONED, "double": _NUMBER}.get(kind)
-        return F.when(given.rlike(form), given.try_cast(kind)) if form else given.try_cast(kind)
+        return F.when(column.rlike(form), column.try_cast(kind)) if form else column.try_cast(kind)
     if kind == "timestamp":
         is_instant = isinstance(of, TimestampType | TimestampNTZType | DateType)
-        return given.cast(kind) if is_instant else F.lit(None).cast(kind)
+        return column.cast(kind) if is_instant else F.lit(None).cast(kind)
     if kind in ("int", "bigint") and isinstance(of, FractionalType):
-        return F.when(given == F.floor(given), given.try_cast(kind))
-    return given.try_cast(kind)
+        return F.when(column == F.floor(column), column.try_cast(kind))
+    return column.try_cast(kind)
 
 
 def _refusals(spec: dict) -> Iterator[Column]:
     """Why a row is refused, each NULL where it is not: the end of a sentence that begins with the row."""
 
     def where(condition: Column, name: str, problem: str | Column) -> Column:
-        said = F.lit(problem) if isinstance(problem, str) else problem
-        return F.when(condition, F.concat(F.lit(f", column {name}: "), said))
+        text = F.lit(problem) if isinstance(problem, str) else problem
+        return F.when(condition, F.concat(F.lit(f", column {name}: "), text))
 
     def quoted(name: str, problem: str) -> Column:
         return F.concat(F.lit("'"), F.substring(name, 1, MOST_CHARACTERS), F.lit(f"' {problem}"))
@@ -146,7 +148,7 @@ def _refusals(spec: dict) -> Iterator[Column]:
         problem = f"it is before {earlier}. Check whether the two columns are exchanged."
         yield where(F.col(later) < F.col(earlier), later, problem)
     if spec.get("not_before"):
-        yield where(F.col("ended_at") < F.lit(datetime.fromisoformat(spec["not_before"])), "ended_at", spec["kept"])
+        yield where(F.col("ended_at") < F.lit(datetime.fromisoformat(spec["not_before"])), "ended_at", spec["too_old"])
     yield where(~F.col("outcome").isin(*OUTCOMES), "outcome", quoted("outcome", f"is none of {', '.join(OUTCOMES)}."))
     for name in ("deliveries", "size", "time_to_live_seconds"):
         yield where(F.col(name) < 0, name, "it is negative. Leave it empty if it is unknown.")
@@ -163,14 +165,14 @@ def _number_twice(rows: DataFrame) -> str | None:
     """A sentence about the first row whose number another row before it has."""
     same = Window.partitionBy("sequence_number").orderBy("row")
     numbered = rows.where(F.col("sequence_number").isNotNull()).select("row", F.lag("row").over(same).alias("earlier"))
-    found = numbered.where("earlier IS NOT NULL").orderBy("row").first()
-    if found is None:
+    repeated = numbered.where("earlier IS NOT NULL").orderBy("row").first()
+    if repeated is None:
         return None
-    said = f"row {found['earlier']:,} has the same. Give each row another one, or remove the column."
-    return f"Row {found['row']:,}, column sequence_number: {said}"
+    text = f"row {repeated['earlier']:,} has the same. Give each row another one, or remove the column."
+    return f"Row {repeated['row']:,}, column sequence_number: {text}"
 
 
 def _event(values: dict[str, Column]) -> Column:
     """A row of schemas.EVENT with these values, the others NULL."""
-    columns = [values.get(one.name, F.lit(None)).cast(one.dataType).alias(one.name) for one in schemas.EVENT]
+    columns = [values.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in schemas.EVENT]
     return F.struct(*columns)

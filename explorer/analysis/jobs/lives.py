@@ -50,7 +50,7 @@ BEFORE = (
     *("lock_ended_at", "generated"),
 )
 _COUNTED = (("deliveries", Kind.RECEIVED), ("renewals", Kind.RENEWED), ("locks_lost", Kind.LOCK_LOST))
-_COLUMNS = {one.name: one.dataType for one in (*schemas.EVENT, *schemas.OPEN)} | {"namespace": LongType()}
+_COLUMNS = {field.name: field.dataType for field in (*schemas.EVENT, *schemas.OPEN)} | {"namespace": LongType()}
 
 
 def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
@@ -69,11 +69,11 @@ def derived(spark: SparkSession, spec: dict) -> DataFrame:
     if spec.get("open"):
         known = known.unionByName(carried(spark, spec))
     only, today = spec.get("days"), date.fromisoformat(spec["today"])
-    found = ended(histories(known, spec["partitions"]), carry=only is None, keep_after=spec.get("keep_after"), today=today)
+    ended_rows = ended(histories(known, spec["partitions"]), carry=only is None, keep_after=spec.get("keep_after"), today=today)
     if only is None:
-        return found
-    wanted = [(F.col("day") == one["day"]) & (F.col("namespace") == one["namespace_id"]) for one in only]
-    return found.where(reduce(Column.__or__, wanted))
+        return ended_rows
+    conditions = [(F.col("day") == partition["day"]) & (F.col("namespace") == partition["namespace_id"]) for partition in only]
+    return ended_rows.where(reduce(Column.__or__, conditions))
 
 
 def events(spark: SparkSession, spec: dict, name: str, *, is_new: bool) -> DataFrame:
@@ -96,15 +96,15 @@ def events(spark: SparkSession, spec: dict, name: str, *, is_new: bool) -> DataF
 def carried(spark: SparkSession, spec: dict) -> DataFrame:
     """The messages of the files of spec["open"], as packed events: each is the receipt of the one who has it, or no step."""
     rows = stored.read(spark, schemas.OPEN, spec["open"])
-    held = F.col("received_at").isNotNull()
-    said = {
-        "kind": F.when(held, F.lit(int(Kind.RECEIVED))).otherwise(F.lit(CARRIED)).cast("short"),
+    is_held = F.col("received_at").isNotNull()
+    values = {
+        "kind": F.when(is_held, F.lit(int(Kind.RECEIVED))).otherwise(F.lit(CARRIED)).cast("short"),
         "at": F.coalesce("received_at", "recorded_at"),
         "actor": F.col("received_by"),
         "is_new": F.lit(False),
     }
     absent = {name: F.lit(None).cast(_COLUMNS[name]) for name in (*DECIDING, *OF_EVENT) if name not in rows.columns}
-    return _packed(rows.withColumns(absent | said), before=F.struct(*BEFORE))
+    return _packed(rows.withColumns(absent | values), before=F.struct(*BEFORE))
 
 
 def histories(known: DataFrame, partitions: int) -> DataFrame:
@@ -114,16 +114,16 @@ def histories(known: DataFrame, partitions: int) -> DataFrame:
     message = Window.partitionBy(*MESSAGE).orderBy("event_id")
     until_now = message.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = message.rowsBetween(Window.unboundedPreceding, -1)
-    main, here, kind = F.col("subqueue") == 0, F.col("before").isNull(), F.col("kind")
+    main, is_new, kind = F.col("subqueue") == 0, F.col("before").isNull(), F.col("kind")
     counted = {}
     for name, counts in _COUNTED:
-        happened = here & (kind == counts)
-        counted[f"n_{name}"] = F.when(here, (happened & main).cast("int")).otherwise(F.col(f"before.{name}"))
-        counted[f"n_other_{name}"] = F.when(here, (happened & ~main).cast("int")).otherwise(F.col(f"before.other_{name}"))
-    until = F.when(here, F.when(kind.isin(Kind.RECEIVED, Kind.RENEWED), F.col("locked_until"))).otherwise(
+        happened = is_new & (kind == counts)
+        counted[f"n_{name}"] = F.when(is_new, (happened & main).cast("int")).otherwise(F.col(f"before.{name}"))
+        counted[f"n_other_{name}"] = F.when(is_new, (happened & ~main).cast("int")).otherwise(F.col(f"before.other_{name}"))
+    until = F.when(is_new, F.when(kind.isin(Kind.RECEIVED, Kind.RENEWED), F.col("locked_until"))).otherwise(
         F.col("before.lock_ended_at")
     )
-    received_at = F.when(here & main & (kind == Kind.RECEIVED), F.col("at"))
+    received_at = F.when(is_new & main & (kind == Kind.RECEIVED), F.col("at"))
     rows = rows.withColumns(
         {
             **{name: F.sum(value).over(until_now).cast("int") for name, value in counted.items()},
@@ -132,11 +132,11 @@ def histories(known: DataFrame, partitions: int) -> DataFrame:
             "known_enqueued_at": F.last("enqueued_at", ignorenulls=True).over(until_now),
             "known_first_received_at": F.first(F.coalesce("first_received_at", received_at), ignorenulls=True).over(until_now),
             "known_last_received_at": F.last(F.coalesce(received_at, "last_received_at"), ignorenulls=True).over(until_now),
-            "was_carried": F.max(~here).over(until_now),
+            "was_carried": F.max(~is_new).over(until_now),
             **{f"next_{place}": F.lead("kind", place).over(message) for place in NEXT},
         }
     )
-    renewed = F.when(here, F.col("n_renewals") + F.col("n_other_renewals")).otherwise(F.col("before.renewals_before"))
+    renewed = F.when(is_new, F.col("n_renewals") + F.col("n_other_renewals")).otherwise(F.col("before.renewals_before"))
     step = F.when(_is_step(), F.struct("kind", "at", "actor", "locked_until", "subqueue", renewed.alias("renewed")))
     return rows.withColumns(
         {
@@ -150,14 +150,14 @@ def ended(rows: DataFrame, *, carry: bool, keep_after: str | None, today: date) 
     """The rows of "lives" (schemas.ENDED) and, to `carry`, of "open" (schemas.OPEN), with `content`, `day` and `namespace`."""
     rows = rows.transform(_by_content, carry, keep_after).select("*", "event.*").withColumns(_common())
     life, attempt, stays = F.col("life"), F.col("attempt"), F.col("content") == "open"
-    values = {name: [(life | attempt if name in schemas.SHARED else life, one)] for name, one in _life().items()}
-    values |= {schemas.ATTEMPT_NAMES[name]: [(attempt, one)] for name, one in _attempt().items()}
-    for name, one in _open().items():
-        values.setdefault(name, []).append((stays, one))
-    columns = [*schemas.ENDED, *(one for one in schemas.OPEN if one.name not in schemas.ENDED.names)]
+    values = {name: [(life | attempt if name in schemas.SHARED else life, column)] for name, column in _life().items()}
+    values |= {schemas.ATTEMPT_NAMES[name]: [(attempt, column)] for name, column in _attempt().items()}
+    for name, column in _open().items():
+        values.setdefault(name, []).append((stays, column))
+    columns = [*schemas.ENDED, *(field for field in schemas.OPEN if field.name not in schemas.ENDED.names)]
     return rows.select(
         *("content", F.when(stays, F.lit(today)).otherwise(F.to_date("recorded_at")).alias("day"), "namespace"),
-        *(_chosen(values[one.name]).cast(one.dataType).alias(one.name) for one in columns),
+        *(_chosen(values[field.name]).cast(field.dataType).alias(field.name) for field in columns),
     )
 
 
@@ -214,8 +214,8 @@ def _with_inherited(spark: SparkSession, spec: dict, known: DataFrame) -> DataFr
     if looking.isEmpty():  # mostly; finding out costs much less than the joins
         return known
     inherited = chosen.with_origins(looking, begun, keys)
-    found = known.join(inherited, list(MESSAGE), "left")
-    return found.withColumn(
+    joined = known.join(inherited, list(MESSAGE), "left")
+    return joined.withColumn(
         "chosen_properties", F.coalesce("chosen_properties", F.when(F.col("kind").isin(*BEGINNINGS), F.col("inherited")))
     ).drop("inherited")
 
@@ -231,20 +231,20 @@ def _is_step() -> Column:
 
 def _taken_back() -> Column:
     """Whether an undo returned the message after this end: then its life goes on. Refused settlements may lie between."""
-    found, between = F.lit(False), F.lit(True)
+    is_restored, between = F.lit(False), F.lit(True)
     for place in NEXT:
         following = F.coalesce(F.col(f"next_{place}"), F.lit(CARRIED))
-        found |= between & (following == Kind.RESTORED)
+        is_restored |= between & (following == Kind.RESTORED)
         between &= following.isin(*NO_CHANGE)
-    return found
+    return is_restored
 
 
 def _chosen(values: Sequence[tuple[Column, Column]]) -> Column:
     """The value of the first condition that holds."""
-    found = F.when(*values[0])
+    case = F.when(*values[0])
     for condition, value in values[1:]:
-        found = found.when(condition, value)
-    return found
+        case = case.when(condition, value)
+    return case
 
 
 def _same(*names: str) -> dict[str, Column]:
@@ -378,7 +378,7 @@ def _judged(attempt: dict[str, Column]) -> dict[str, Column]:
 
 def _open() -> dict[str, Column]:
     """What is carried of the message of which this is the last event."""
-    held, first = F.col("step.kind") == Kind.RECEIVED, F.col("first")
+    is_held, first = F.col("step.kind") == Kind.RECEIVED, F.col("first")
     return {
         **_same("entity_id", "sequence_number", "event_id", "recorded_at"),
         "subqueue": F.coalesce("step.subqueue", "subqueue"),
@@ -392,11 +392,11 @@ def _open() -> dict[str, Column]:
         **{f"other_{name}": F.col(f"n_other_{name}") for name, _ in _COUNTED},
         "first_received_at": F.col("known_first_received_at"),
         "last_received_at": F.col("known_last_received_at"),
-        "received_at": F.when(held, F.col("step.at")),
-        "received_by": F.when(held, F.col("step.actor")),
-        "locked_until": F.when(held, F.col("step.locked_until")),
-        "lock_ended_at": F.when(held, F.col("until")),
-        "renewals_before": F.when(held, F.col("step.renewed")),
+        "received_at": F.when(is_held, F.col("step.at")),
+        "received_by": F.when(is_held, F.col("step.actor")),
+        "locked_until": F.when(is_held, F.col("step.locked_until")),
+        "lock_ended_at": F.when(is_held, F.col("until")),
+        "renewals_before": F.when(is_held, F.col("step.renewed")),
         "generated": F.coalesce("before.generated", _generated()),
     }
 

@@ -162,23 +162,25 @@ class _Queue:
         )
         consumers.work_through(messages, hidden)
         messages.pop("expires")
-        found, waited = consumers.messages | messages, consumers.waited
+        ended_messages, waited = consumers.messages | messages, consumers.waited
         for longer in LONGER_THAN:
             self._truth.longer_than[longer] = int(np.count_nonzero(waited > longer * SECOND))
-        kept = found["ended"] <= self._until
-        attempts = _of_kept(consumers.attempts, kept)
+        is_ended = ended_messages["ended"] <= self._until
+        attempts = _attempts_of(consumers.attempts, is_ended)
         attempts["refused_at"][attempts["refused_at"] > self._until] = 0
-        found = {name: values[kept] for name, values in found.items()}
-        self._count(found, attempts, hidden["poison"][kept])
-        self._truth.not_ended = int(np.count_nonzero(~kept))
-        return Played(self._truth, self._load, self._until, found, attempts)
+        ended_messages = {name: values[is_ended] for name, values in ended_messages.items()}
+        self._count(ended_messages, attempts, hidden["poison"][is_ended])
+        self._truth.not_ended = int(np.count_nonzero(~is_ended))
+        return Played(self._truth, self._load, self._until, ended_messages, attempts)
 
     def _count(self, messages: dict[str, np.ndarray], attempts: dict[str, np.ndarray], poison: np.ndarray) -> None:
         truth, fate, how = self._truth, messages["fate"], attempts["how"]
         truth.attempts, truth.poison = len(how), int(poison.sum())
         truth.completed, truth.rejected, spent, truth.expired = np.bincount(fate, minlength=4).tolist()
         truth.dead_lettered = truth.rejected + spent + (truth.expired if self._load.dead_letters_expired else 0)
-        truth.abandoned, truth.locks_lost = (int(np.count_nonzero(how == one)) for one in (Kind.ABANDONED, Kind.LOCK_LOST))
+        truth.abandoned, truth.locks_lost = (
+            int(np.count_nonzero(how == event_kind)) for event_kind in (Kind.ABANDONED, Kind.LOCK_LOST)
+        )
         truth.refused = int(np.count_nonzero(attempts["refused_at"]))
 
     def _rhythm(self) -> np.ndarray:
@@ -319,7 +321,7 @@ class _Consumers:
         place, _, expires, fails, rejected, _ = message
         if before >= 0 and self._how[before] == _LOST and at <= self._released[before]:
             self._released[before], self._noticed[before] = at, 1
-        lock_end, here = at + (self._lock if at >= self._lock_changed else self._earlier_lock), len(self._how)
+        lock_end, attempt_index = at + (self._lock if at >= self._lock_changed else self._earlier_lock), len(self._how)
         if done >= lock_end:
             how, released, again = _LOST, (lock_end // SWEEP + 1) * SWEEP, lock_end
         elif chance < fails:
@@ -330,7 +332,7 @@ class _Consumers:
         if again and (attempt >= self._most or how == _ABANDONED and done >= expires):
             self._end(place, EXPIRED if released >= expires else SPENT, released, True)
         elif again:
-            heappush(self._later, (again, attempt + 1, here, message))
+            heappush(self._later, (again, attempt + 1, attempt_index, message))
         self._message.append(place)
         self._attempt.append(attempt)
         self._received.append(at)
@@ -386,11 +388,11 @@ class _Consumers:
             yield from zip(range(begin, begin + len(parts[0])), *parts, strict=True)
 
 
-def _of_kept(attempts: dict[str, np.ndarray], kept: np.ndarray) -> dict[str, np.ndarray]:
+def _attempts_of(attempts: dict[str, np.ndarray], is_kept: np.ndarray) -> dict[str, np.ndarray]:
     """The attempts of these messages, which have places among themselves."""
-    mine, places = kept[attempts["message"]], np.cumsum(kept) - 1
-    found = {name: values[mine] for name, values in attempts.items()}
-    return found | {"message": places[found["message"]]}
+    selected, places = is_kept[attempts["message"]], np.cumsum(is_kept) - 1
+    remaining = {name: values[selected] for name, values in attempts.items()}
+    return remaining | {"message": places[remaining["message"]]}
 
 
 def microseconds(at: datetime) -> int:

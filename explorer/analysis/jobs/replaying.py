@@ -133,20 +133,20 @@ def replayable(
 ) -> Replayable:
     """The history in the rows of one queue. until: the end of the range. Raises CannotReplay for too few deliveries."""
     rows = sorted(lives, key=lambda life: (life.arrived, life.number))
-    made = sorted(deliveries, key=lambda one: (one.received, one.number))
-    if len(made) < FEWEST:
+    in_order = sorted(deliveries, key=lambda delivery: (delivery.received, delivery.number))
+    if len(in_order) < FEWEST:
         raise CannotReplay(
-            f"Only {len(made):,} deliveries are known; a replay needs at least {FEWEST}, at the history level full."
+            f"Only {len(in_order):,} deliveries are known; a replay needs at least {FEWEST}, at the history level full."
         )
-    known, late = with_needed_times(made, refusals)
+    known, late = with_needed_times(in_order, refusals)
     batches = _batches(known)
     work, working = _work(batches, {row.number: row.arrived for row in rows}, tells_late=late > 0)
-    first = _first_places(made)
+    first = _first_places(in_order)
     consumers = concurrency(working)
     waiting = [(row.arrived, _left_waiting(row, until)) for row in rows]
-    renewing = {one.number for one in made if one.renews}
+    renewing = {delivery.number for delivery in in_order if delivery.renews}
     messages = [_message(row, work.get(row.number, ()), first.get(row.number, 1), row.number in renewing) for row in rows]
-    locks = Counter(one.lock for one in made if one.lock is not None)
+    locks = Counter(delivery.lock for delivery in in_order if delivery.lock is not None)
     setting = Setting(
         consumers=consumers,
         prefetch=_usual_prefetch(batches),
@@ -160,28 +160,28 @@ def replayable(
     by_messages = effective_blocks(blocks, [(arrived, 1) for arrived, _ in waiting])
     by_waiting = effective_blocks(blocks, [(arrived, left - arrived) for arrived, left in waiting])
     return Replayable(
-        history, setting, _actual(rows, made, until, within), backlog_share(waiting, working, consumers), blocks, by_messages,
+        history, setting, _actual(rows, in_order, until, within), backlog_share(waiting, working, consumers), blocks, by_messages,
         by_waiting, late, sum(place > 1 for place in first.values()),
         [(left - row.arrived, row.received is not None) for row, (_, left) in zip(rows, waiting, strict=True)],
     )  # fmt: skip
 
 
-def with_needed_times(made: Sequence[Delivery], refusals: Iterable[Refusal]) -> tuple[list[Delivery], int]:
+def with_needed_times(deliveries: Sequence[Delivery], refusals: Iterable[Refusal]) -> tuple[list[Delivery], int]:
     """The deliveries; of those whose lock was lost and whose consumer settled later, until that settlement and with its result.
     Also how many these are. made: in the order of their receipt."""
     lost: dict[tuple[int, str | None], list[int]] = defaultdict(list)
-    for at, one in enumerate(made):
-        if one.result is Result.VANISHED:
-            lost[one.number, one.holder].append(at)
-    found = list(made)
+    for at, delivery in enumerate(deliveries):
+        if delivery.result is Result.VANISHED:
+            lost[delivery.number, delivery.holder].append(at)
+    corrected = list(deliveries)
     late = 0
-    for refusal in sorted(refusals, key=lambda one: one.at):
-        mine = [at for at in lost.get((refusal.number, refusal.holder), ()) if made[at].until <= refusal.at]
-        if mine and found[mine[0]] is made[mine[0]]:  # the oldest one that is not matched yet
-            found[mine[0]] = replace(made[mine[0]], until=refusal.at, result=refusal.result)
-            lost[refusal.number, refusal.holder].remove(mine[0])
+    for refusal in sorted(refusals, key=lambda refusal: refusal.at):
+        candidates = [at for at in lost.get((refusal.number, refusal.holder), ()) if deliveries[at].until <= refusal.at]
+        if candidates and corrected[candidates[0]] is deliveries[candidates[0]]:  # the oldest one that is not matched yet
+            corrected[candidates[0]] = replace(deliveries[candidates[0]], until=refusal.at, result=refusal.result)
+            lost[refusal.number, refusal.holder].remove(candidates[0])
             late += 1
-    return found, late
+    return corrected, late
 
 
 def blocks_of(waiting: Sequence[tuple[int, int]], until: int) -> list[tuple[int, int]]:
@@ -189,28 +189,30 @@ def blocks_of(waiting: Sequence[tuple[int, int]], until: int) -> list[tuple[int,
     most BLOCKS of them; equal ones if there are too few such moments. waiting: (arrived, first received or gone)."""
     end = min(until, max((left for _, left in waiting), default=until) + 1)
     changes = sorted([(at, 1) for at, _ in waiting] + [(left, -1) for _, left in waiting])
-    cuts, there = [0], 0
+    cuts, waiting_count = [0], 0
     for at, change in changes:
-        if change > 0 and not there and at - cuts[-1] >= end / BLOCKS:
+        if change > 0 and not waiting_count and at - cuts[-1] >= end / BLOCKS:
             cuts.append(at)
-        there += change
+        waiting_count += change
     if len(cuts) < FEWEST_BLOCKS:
         cuts = [end * i // FEWEST_BLOCKS // 2 for i in range(2 * FEWEST_BLOCKS)]
     return [(start, stop) for start, stop in zip(cuts, [*cuts[1:], end], strict=True) if stop > start]
 
 
-def resampled(found: Replayable, draw: random.Random, most: int) -> History:
+def resampled(replayable_history: Replayable, draw: random.Random, most: int) -> History:
     """A history of blocks drawn with replacement: as many as there are, or until it has `most` messages and some blocks."""
-    history = found.history
+    history = replayable_history.history
     arrived = [message.arrived for message in history.messages]
     starts = [start for start, _, _ in history.absences]
     messages: list[Message] = []
     absent: list[tuple[int, int, float]] = []
     at = 0
-    for count in range(1, len(found.blocks) + 1):
-        start, stop = draw.choice(found.blocks)
+    for count in range(1, len(replayable_history.blocks) + 1):
+        start, stop = draw.choice(replayable_history.blocks)
         by = at - start
-        messages += [_moved(one, by) for one in history.messages[bisect_left(arrived, start) : bisect_left(arrived, stop)]]
+        messages += [
+            _moved(message, by) for message in history.messages[bisect_left(arrived, start) : bisect_left(arrived, stop)]
+        ]
         first = max(0, bisect_right(starts, start) - 1)
         for since, over, share in history.absences[first : bisect_left(starts, stop)]:
             if min(over, stop) > max(since, start):
@@ -226,7 +228,7 @@ def effective_blocks(blocks: Sequence[tuple[int, int]], weights: Sequence[tuple[
     order."""
     at = [instant for instant, _ in weights]
     inside = [sum(weight for _, weight in weights[bisect_left(at, start) : bisect_left(at, stop)]) for start, stop in blocks]
-    return sum(inside) ** 2 / (sum(one**2 for one in inside) or 1)
+    return sum(inside) ** 2 / (sum(weight**2 for weight in inside) or 1)
 
 
 def share_band(share: float, again: Sequence[float], count: int, blocks: float, scale: float = 1.0) -> tuple[float, float]:
@@ -235,7 +237,7 @@ def share_band(share: float, again: Sequence[float], count: int, blocks: float, 
     near = (share * count + 0.5) / (count + 1)
     width = _half_width(again, blocks) * scale
     middle, spread = math.log(near / (1 - near)), width / (near * (1 - near))
-    low, high = (1 / (1 + math.exp(min(700.0, -one))) for one in (middle - spread, middle + spread))
+    low, high = (1 / (1 + math.exp(min(700.0, -logit))) for logit in (middle - spread, middle + spread))
     low, high = max(low, share - 2 * width), min(high, share + 2 * width)  # the scale exaggerates near 0 and 1
     if share <= 0:
         low, high = 0.0, max(high, min(1.0, 3 / max(1, count)))  # the rule of three
@@ -246,7 +248,7 @@ def share_band(share: float, again: Sequence[float], count: int, blocks: float, 
 
 def amount_band(amount: float, again: Sequence[float], blocks: float, scale: float = 1.0) -> tuple[float, float]:
     """The 95 % band of a duration or a number, on a logarithmic scale."""
-    spread, middle = _half_width([math.log1p(one) for one in again], blocks) * scale, math.log1p(amount)
+    spread, middle = _half_width([math.log1p(other) for other in again], blocks) * scale, math.log1p(amount)
     return max(0.0, math.expm1(middle - spread)), math.expm1(min(middle + spread, 700.0))
 
 
@@ -255,7 +257,7 @@ def _half_width(values: Sequence[float], blocks: float) -> float:
     if len(values) < 2:
         return 0.0
     mean = sum(values) / len(values)
-    variance = sum((one - mean) ** 2 for one in values) / (len(values) - 1)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
     free = max(2.0, blocks - 1)
     quantile = Z95 + (Z95**3 + Z95) / (4 * free) + (5 * Z95**5 + 16 * Z95**3 + 3 * Z95) / (96 * free**2)
     return quantile * math.sqrt(variance * (1 + 1 / free))
@@ -266,21 +268,22 @@ def _moved(message: Message, by: int) -> Message:
     return replace(message, arrived=message.arrived + by, removed=removed)
 
 
-def _first_places(made: Iterable[Delivery]) -> dict[int, int]:
+def _first_places(deliveries: Iterable[Delivery]) -> dict[int, int]:
     """The place of the first known delivery of each message."""
-    found: dict[int, int] = {}
-    for one in made:
-        found.setdefault(one.number, one.place or 1)
-    return found
+    places: dict[int, int] = {}
+    for delivery in deliveries:
+        places.setdefault(delivery.number, delivery.place or 1)
+    return places
 
 
-def _batches(made: Sequence[Delivery]) -> list[list[Delivery]]:
+def _batches(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
     """Deliveries that a consumer got at once, in the order in which it ended them."""
-    found: dict[tuple[int, str | None], list[Delivery]] = defaultdict(list)
-    for one in made:
-        found[one.received, one.holder].append(one)
+    batches: dict[tuple[int, str | None], list[Delivery]] = defaultdict(list)
+    for delivery in deliveries:
+        batches[delivery.received, delivery.holder].append(delivery)
     return [
-        sorted(batch, key=lambda one: (one.until, one.number)) for _, batch in sorted(found.items(), key=lambda item: item[0][0])
+        sorted(batch, key=lambda delivery: (delivery.until, delivery.number))
+        for _, batch in sorted(batches.items(), key=lambda item: item[0][0])
     ]
 
 
@@ -295,24 +298,24 @@ def _work(
     again, the consumer had worked until then.
     """
     timed = [list(_times(batch)) for batch in batches]
-    known = sorted(work for batch in timed for one, work in batch if one.result is not Result.VANISHED)
+    known = sorted(work for batch in timed for delivery, work in batch if delivery.result is not Result.VANISHED)
     draw = random.Random(1)
-    found: dict[int, list[tuple[int, Result]]] = defaultdict(list)
+    work_of: dict[int, list[tuple[int, Result]]] = defaultdict(list)
     working = []
     for batch, after in zip(timed, _following(batches), strict=True):
-        begun, own = batch[0][0].received, sum(least for one, least in batch if one.result is not Result.VANISHED)
-        lost = {one.number: least for one, least in batch if one.result is Result.VANISHED}
+        begun, own = batch[0][0].received, sum(least for delivery, least in batch if delivery.result is not Result.VANISHED)
+        lost = {delivery.number: least for delivery, least in batch if delivery.result is Result.VANISHED}
         if tells_late:
             lost = dict.fromkeys(lost, 0)
         needed = {number: _longer(known, least, draw) for number, least in lost.items()}
         if lost and after is not None:
-            waited = any(arrived.get(one.number, one.received) < one.received - WAITED_US for one in after)
+            waited = any(arrived.get(delivery.number, delivery.received) < delivery.received - WAITED_US for delivery in after)
             needed = _fitted(lost, needed, after[0].received - begun - own, waited)
-        for one, least in batch:
-            is_slow = not tells_late and needed.get(one.number, 0) > least
-            found[one.number].append((needed.get(one.number, least), Result.WELL if is_slow else one.result))
+        for delivery, least in batch:
+            is_slow = not tells_late and needed.get(delivery.number, 0) > least
+            work_of[delivery.number].append((needed.get(delivery.number, least), Result.WELL if is_slow else delivery.result))
         working.append((begun, begun + own + sum(needed.values())))
-    return {number: tuple(each) for number, each in found.items()}, working
+    return {number: tuple(each) for number, each in work_of.items()}, working
 
 
 def _fitted(lost: Mapping[int, int], needed: dict[int, int], left: int, waited: bool) -> dict[int, int]:
@@ -336,16 +339,16 @@ def _longer(known: Sequence[int], least: int, draw: random.Random) -> int:
 def _times(batch: Sequence[Delivery]) -> Iterable[tuple[Delivery, int]]:
     """How long the consumer of a batch worked on each of its messages, at least if the lock was lost. Settlements at the same
     instant share the time; of locks that ended together, the first message had all of it."""
-    settled = Counter(one.until for one in batch if one.result is not Result.VANISHED)
+    settled = Counter(delivery.until for delivery in batch if delivery.result is not Result.VANISHED)
     before = batch[0].received
-    for i, one in enumerate(batch):
-        if i and one.until != batch[i - 1].until:
+    for i, delivery in enumerate(batch):
+        if i and delivery.until != batch[i - 1].until:
             before = batch[i - 1].until
-        if one.result is not Result.VANISHED:
-            yield one, (one.until - before) // settled[one.until]
+        if delivery.result is not Result.VANISHED:
+            yield delivery, (delivery.until - before) // settled[delivery.until]
         else:
-            yield one, one.until - before
-            before = one.until
+            yield delivery, delivery.until - before
+            before = delivery.until
 
 
 def _following(batches: Sequence[Sequence[Delivery]]) -> list[Sequence[Delivery] | None]:
@@ -354,18 +357,18 @@ def _following(batches: Sequence[Sequence[Delivery]]) -> list[Sequence[Delivery]
     by_holder: dict[str | None, list[int]] = defaultdict(list)
     for i, batch in enumerate(batches):
         by_holder[batch[0].holder].append(i)
-    found: list[Sequence[Delivery] | None] = [None] * len(batches)
+    following: list[Sequence[Delivery] | None] = [None] * len(batches)
     for own in by_holder.values():
         pairs = list(zip(own, own[1:], strict=False))
-        if all(batches[after][0].received >= _settled(batches[one]) for one, after in pairs):
-            for one, after in pairs:
-                found[one] = batches[after]
-    return found
+        if all(batches[after][0].received >= _settled(batches[earlier]) for earlier, after in pairs):
+            for earlier, after in pairs:
+                following[earlier] = batches[after]
+    return following
 
 
 def _settled(batch: Sequence[Delivery]) -> int:
     """When its last message was settled."""
-    return max((one.until for one in batch if one.result is not Result.VANISHED), default=batch[0].received)
+    return max((delivery.until for delivery in batch if delivery.result is not Result.VANISHED), default=batch[0].received)
 
 
 def _usual_prefetch(batches: Sequence[Sequence[Delivery]]) -> int:
@@ -386,7 +389,7 @@ def _left_waiting(row: Life, until: int) -> int:
     return until if at is None else min(until, at)
 
 
-def _actual(rows: Sequence[Life], made: Sequence[Delivery], until: int, within: int) -> Outcome:
+def _actual(rows: Sequence[Life], deliveries: Sequence[Delivery], until: int, within: int) -> Outcome:
     by_end = Counter(row.end for row in rows)
     prompt, due = promptness(((row.arrived, row.received, row.ended) for row in rows), until, within)
     return Outcome(
@@ -396,8 +399,8 @@ def _actual(rows: Sequence[Life], made: Sequence[Delivery], until: int, within: 
         unreceived=sum(row.end is End.EXPIRED and row.received is None for row in rows),
         dead_lettered=by_end[End.LIMIT],
         duplicates=None,
-        deliveries=len(made),
-        locks_lost=sum(one.result is Result.VANISHED for one in made),
+        deliveries=len(deliveries),
+        locks_lost=sum(delivery.result is Result.VANISHED for delivery in deliveries),
         depth=most_at_once((row.arrived, row.ended) for row in rows),
         waiting=quantiles(row.received - row.arrived for row in rows if row.received is not None),
         prompt=prompt,

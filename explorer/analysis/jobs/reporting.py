@@ -45,9 +45,9 @@ def tables(spark: SparkSession, spec: dict) -> dict[str, pa.Table]:
         spark.catalog.clearCache()  # of frames that the report uses more than once
 
 
-def packed(found: dict[str, pa.Table]) -> bytes:
+def packed(named_tables: dict[str, pa.Table]) -> bytes:
     """Tables as bytes, for explorer.analysis.reports.tables."""
-    return msgpack.packb({name: _stream(table) for name, table in found.items()})
+    return msgpack.packb({name: _stream(table) for name, table in named_tables.items()})
 
 
 def _stream(table: pa.Table) -> bytes:

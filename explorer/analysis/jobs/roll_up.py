@@ -32,9 +32,9 @@ def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
         "counts": counts,
         "histograms": _arrays(bins(lives, step, by=DAY), (*DAY, "entity_id", "subqueue", "step"), ("measure", "bin")),
     }  # fmt: skip
-    for content, found in contents.items():
+    for content, content_rows in contents.items():
         reporter.step(f"Counting {len(spec['lives']):,} files of lives: {content}")
-        rows = found.withColumn("content", F.lit(content)).coalesce(1)
+        rows = content_rows.withColumn("content", F.lit(content)).coalesce(1)
         mode = "append"  # the folder is new, and each content has a folder of its own in it
         stored.write(rows.sortWithinPartitions("entity_id"), spec["output"], by=("content", *DAY), mode=mode)
     return {}

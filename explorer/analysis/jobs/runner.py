@@ -168,12 +168,12 @@ class Executor:
 
     def when_idle(self, of: dict) -> None:
         """Make the archive of class data if there is none. of: the session."""
-        archive, listed = (Path(of.get(name) or os.devnull) for name in ("class_archive", "class_list"))
-        if self.spark is None or not of.get("class_archive") or not class_data.is_wanted(archive, listed):
+        archive, class_list = (Path(of.get(name) or os.devnull) for name in ("class_archive", "class_list"))
+        if self.spark is None or not of.get("class_archive") or not class_data.is_wanted(archive, class_list):
             return
         jvm: Any = self.spark._jvm
         java, class_path = (jvm.System.getProperty(name) for name in ("java.home", "java.class.path"))
-        class_data.make_in_background(archive, listed, Path(java) / "bin" / "java", class_path)
+        class_data.make_in_background(archive, class_list, Path(java) / "bin" / "java", class_path)
 
     def close(self) -> None:
         if self.spark is not None:
@@ -253,7 +253,11 @@ def _megabytes() -> float:
     gateway = SparkContext._gateway
     pids = [os.getpid(), *([gateway.proc.pid] if gateway is not None else [])]
     pages = [Path(f"/proc/{pid}/statm") for pid in pids]
-    return sum(int(one.read_text().split()[1]) for one in pages if one.exists()) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return (
+        sum(int(page_file.read_text().split()[1]) for page_file in pages if page_file.exists())
+        * os.sysconf("SC_PAGE_SIZE")
+        / 2**20
+    )
 
 
 def _follow(spark: SparkSession, reporter: Reporter, done: threading.Event, watchdog: Watchdog | None) -> None:

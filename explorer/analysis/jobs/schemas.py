@@ -87,7 +87,9 @@ ATTEMPT = _columns(
 # life ended), and what ATTEMPT has in addition under these names (NULL if no delivery ended).
 SHARED = ("entity_id", "sequence_number", "ended_at", "reason", "error", "delivery_count", "generated")
 ATTEMPT_NAMES = {name: f"attempt_{name}".replace("attempt_attempt", "attempt") for name in ATTEMPT.names if name not in SHARED}
-ENDED = StructType([*LIFE, *(StructField(ATTEMPT_NAMES[one.name], one.dataType) for one in ATTEMPT if one.name in ATTEMPT_NAMES)])
+ENDED = StructType(
+    [*LIFE, *(StructField(ATTEMPT_NAMES[field.name], field.dataType) for field in ATTEMPT if field.name in ATTEMPT_NAMES)]
+)
 
 # A message that has not ended: what later events of it need (jobs/lives.py), and reports as lives that have not ended.
 OPEN = _columns(

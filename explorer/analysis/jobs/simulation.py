@@ -132,8 +132,8 @@ def consumers_needed(
     pools = _Pools.of(history.messages)
 
     def is_enough(consumers: int) -> bool:
-        found = _Run(history, replace(setting, consumers=consumers), pools, seed).outcome(within)
-        return found.prompt >= share * found.due
+        outcome = _Run(history, replace(setting, consumers=consumers), pools, seed).outcome(within)
+        return outcome.prompt >= share * outcome.due
 
     least, enough = 0, 1  # `least` are too few
     while not is_enough(enough):
@@ -340,18 +340,18 @@ def absences(
     them did. waiting: (arrived, first received or gone); working: (received, ended)."""
     changes = [(at, 1, 0) for at, _ in waiting] + [(until, -1, 0) for _, until in waiting]
     changes += [(at, 0, 1) for at, _ in working] + [(until, 0, -1) for _, until in working]
-    found: list[tuple[int, int, float]] = []
+    long_absences: list[tuple[int, int, float]] = []
     parts: list[tuple[int, int, float]] = []  # of an absence that may be long enough
-    there = busy = before = 0
+    waiting_count = busy = before = 0
     for at, more, work in sorted(changes):
         if at > before:
-            if there > 0 and busy < consumers:
+            if waiting_count > 0 and busy < consumers:
                 parts.append((before, at, max(0, busy) / consumers))
             else:
-                found += _long_enough(parts)
+                long_absences += _long_enough(parts)
                 parts = []
-        there, busy, before = there + more, busy + work, at
-    return found + _long_enough(parts)
+        waiting_count, busy, before = waiting_count + more, busy + work, at
+    return long_absences + _long_enough(parts)
 
 
 def _long_enough(parts: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
@@ -391,9 +391,9 @@ def backlog_share(waiting: Sequence[tuple[int, int]], working: Sequence[tuple[in
     absences."""
     changes = [(at, 1, 0) for at, _ in waiting] + [(until, -1, 0) for _, until in waiting]
     changes += [(at, 0, 1) for at, _ in working] + [(until, 0, -1) for _, until in working]
-    whole = behind = there = busy = before = 0
+    whole = behind = waiting_count = busy = before = 0
     for at, more, work in sorted(changes):
-        whole += there * (at - before)
-        behind += there * (at - before) * (busy >= consumers)
-        there, busy, before = there + more, busy + work, at
+        whole += waiting_count * (at - before)
+        behind += waiting_count * (at - before) * (busy >= consumers)
+        waiting_count, busy, before = waiting_count + more, busy + work, at
     return behind / whole if whole else 0.0

@@ -39,7 +39,7 @@ def write(rows: DataFrame, folder: str, by: Sequence[str], mode: str = "error") 
 def write_events(rows: DataFrame, spec: dict) -> None:
     """Write schemas.EVENT, of which columns may be missing, in files of the days on which they were recorded. spec: output (a
     folder), namespace_id, and how many partitions. Messages of near numbers are in one file."""
-    lacking = {one.name: F.lit(None).cast(one.dataType) for one in schemas.EVENT if one.name not in rows.columns}
+    lacking = {field.name: F.lit(None).cast(field.dataType) for field in schemas.EVENT if field.name not in rows.columns}
     by = {"content": F.lit("events"), "day": F.to_date("recorded_at"), "namespace": F.lit(spec["namespace_id"])}
     near = F.floor(F.col("sequence_number") / NEAR)
     placed = rows.withColumns(lacking | by).repartition(spec["partitions"], "day", "entity_id", near)

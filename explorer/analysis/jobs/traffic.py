@@ -36,11 +36,11 @@ def is_failed() -> Column:
 
 def movements(counted: DataFrame, span: Span) -> DataFrame:
     """entity_id, at (step), entered, left; of `lives`. What was before the span is in one step before it."""
-    there = counted.where((F.col("step") < span.end) & (F.col("end_step").isNull() | (F.col("end_step") >= span.start)))
+    relevant = counted.where((F.col("step") < span.end) & (F.col("end_step").isNull() | (F.col("end_step") >= span.start)))
     none, messages = F.lit(0).cast("long"), F.col("messages")
     entering = F.struct(F.col("step").alias("at"), messages.alias("entered"), none.alias("left"))
     leaving = F.struct(F.col("end_step").alias("at"), none.alias("entered"), messages.alias("left"))
-    moves = there.select("entity_id", F.inline(F.array(entering, leaving))).where(F.col("at") < span.end)
+    moves = relevant.select("entity_id", F.inline(F.array(entering, leaving))).where(F.col("at") < span.end)
     return summed(moves.withColumn("at", F.greatest("at", F.lit(span.start - roll_up.STEP))), "entity_id", "at")
 
 
@@ -63,13 +63,13 @@ def backlogs(depths: DataFrame, span: Span) -> DataFrame:
     until, the next step at whose end it was not (NULL: it did not drain). depths: of `depths`."""
     whole, at, inside = Window.partitionBy("entity_id"), F.col("at"), F.col("at") >= F.lit(span.start)
     low = F.col("depth") <= LOW * F.col("most")
-    found = (
+    with_most = (
         depths.withColumn("most", F.max("depth").over(whole))
         .withColumn("most_at", F.min(F.when(F.col("depth") == F.col("most"), at)).over(whole))
         .withColumn("low_at", F.max(F.when(low & (at < F.col("most_at")), at)).over(whole))
     )  # fmt: skip
     rising = (at <= F.col("most_at")) & (F.col("low_at").isNull() | (at > F.col("low_at")))
-    return found.groupBy("entity_id").agg(
+    return with_most.groupBy("entity_id").agg(
         *(_total(name, inside) for name in ("entered", "left")),
         F.max_by("depth", "at").alias("depth"),
         *(F.first(name).alias(name) for name in ("most", "most_at")),
@@ -80,7 +80,7 @@ def backlogs(depths: DataFrame, span: Span) -> DataFrame:
 
 def hours(history: History, span: Span) -> DataFrame:
     """entity_id, at: every hour of a span of each entity, from the beginning of an hour."""
-    ids = F.array(*(F.lit(one).cast("long") for one in history.request.entity_ids))
+    ids = F.array(*(F.lit(entity_id).cast("long") for entity_id in history.request.entity_ids))
     steps = F.sequence(F.lit(span.start), F.lit(span.end - timedelta(microseconds=1)), F.expr("INTERVAL 1 HOUR"))
     return history.spark.range(1).select(F.explode(ids).alias("entity_id")).select("entity_id", F.explode(steps).alias("at"))
 

@@ -28,11 +28,11 @@ RULES = ("twice", "receipts", "losses", "ends")
 def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
     reporter.step(f"Comparing lives with {len(spec['events']):,} files of events")
     rows = stored.read(spark, schemas.ENDED, spec["lives"])
-    found = counted(
+    comparison = counted(
         stored.read(spark, schemas.EVENT, spec["events"]), ended_lives(rows), ended_attempts(rows),
         stored.read(spark, schemas.OPEN, spec["open"]),
     ).cache()  # fmt: skip
-    return {"messages": found.count(), "wrong": [row.asDict() for row in wrong(found).collect()]}
+    return {"messages": comparison.count(), "wrong": [row.asDict() for row in wrong(comparison).collect()]}
 
 
 def counted(events: DataFrame, lives: DataFrame, attempts: DataFrame, carried: DataFrame) -> DataFrame:
@@ -76,8 +76,10 @@ def wrong(counted: DataFrame) -> DataFrame:
     """rule, day, namespace, messages, entity_id, sequence_number: for each rule that some messages do not keep."""
     broken = [F.when(F.col(name) != 0, F.lit(name)) for name in RULES]
     each = counted.select(*MESSAGE, "day", "namespace", F.explode(F.array_compact(F.array(*broken))).alias("rule"))
-    found = each.groupBy("rule", "day", "namespace").agg(F.count("*").alias("messages"), F.min(F.struct(*MESSAGE)).alias("one"))
-    return found.select("rule", "day", "namespace", "messages", "one.*").orderBy("day", "namespace", "rule")
+    by_rule = each.groupBy("rule", "day", "namespace").agg(
+        F.count("*").alias("messages"), F.min(F.struct(*MESSAGE)).alias("example")
+    )
+    return by_rule.select("rule", "day", "namespace", "messages", "example.*").orderBy("day", "namespace", "rule")
 
 
 def _derived(rows: DataFrame, **counts: Column) -> DataFrame:

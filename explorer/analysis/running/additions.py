@@ -74,7 +74,7 @@ def request_generation(
 def import_history(jobs: Jobs, run: AnalysisRun) -> None:
     """Check the rows, take numbers for them, and write their events."""
     entity, file = Entity.objects.select_related("namespace").get(pk=run.request["entity_id"]), Path(run.request["file"])
-    asked = _format(file) | _kept(entity)
+    asked = _format(file) | _earliest_end(entity)
     asked |= {"file": _address(jobs, file, asked["form"]), "numbers_from": _next_number(entity)}
     jobs.expect(2 * file.stat().st_size // BYTES_A_ROW)  # events; both jobs use one driver
     checked = jobs.run("importing", asked)
@@ -86,8 +86,8 @@ def import_history(jobs: Jobs, run: AnalysisRun) -> None:
     if reserve(entity, last + 1 - asked["numbers_from"]) != asked["numbers_from"]:
         raise CannotRun(f"{entity} has got messages meanwhile, so that numbers are taken. Start the import again.")
     _, files = _add(jobs, "importing", asked | {"entity_id": entity.pk}, entity.namespace_id, rows=2 * checked["rows"])
-    said = f"{checked['rows']:,} messages were added to the history of {entity}, in {len(files):,} files."
-    runs.succeed(jobs.held, message=said)
+    message = f"{checked['rows']:,} messages were added to the history of {entity}, in {len(files):,} files."
+    runs.succeed(jobs.claim, message=message)
 
 
 def generate_history(jobs: Jobs, run: AnalysisRun) -> None:
@@ -99,7 +99,7 @@ def generate_history(jobs: Jobs, run: AnalysisRun) -> None:
     ]
     specification = {
         **{name: request[name] for name in ("loads", "messages", "days", "until", "seed")},
-        "queues": [asdict(one) for one in queues],
+        "queues": [asdict(queue) for queue in queues],
     }
     estimated, namespace_id = round(sum(request["messages"]) * EVENTS_A_MESSAGE), entities[request["queues"][0]].namespace_id
     jobs.expect(estimated)
@@ -109,9 +109,9 @@ def generate_history(jobs: Jobs, run: AnalysisRun) -> None:
     each = [truth | {"load": load} for truth, load in zip(truths, request["loads"], strict=True)]
     path = f"parameters/run-{run.pk:010d}.json"
     storage.current_archive().store(pa.py_buffer(json.dumps(facts | {"queues": each}, indent=1).encode()), path)
-    messages, events = sum(one["messages"] - one["not_ended"] for one in truths), sum(one.rows for one in files)
-    said = f"{messages:,} messages with {events:,} events, in {len(files):,} files."
-    runs.succeed(jobs.held, message=f"{said} The parameters are in {path} of the archive.", events=events)
+    messages, events = sum(truth["messages"] - truth["not_ended"] for truth in truths), sum(file.rows for file in files)
+    message = f"{messages:,} messages with {events:,} events, in {len(files):,} files."
+    runs.succeed(jobs.claim, message=f"{message} The parameters are in {path} of the archive.", events=events)
 
 
 def _add(
@@ -131,14 +131,14 @@ def _next_number(entity: Entity) -> int:
     return number
 
 
-def _kept(entity: Entity) -> dict[str, Any]:
+def _earliest_end(entity: Entity) -> dict[str, Any]:
     """From when on messages may have ended: counts of days that are not kept stay, and an import would replace them."""
     days = entity.namespace.archive_days
     if not days:
         return {"not_before": None}
     first = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
-    kept = f"it is older than the {days:,} days that the archive of {entity.namespace.name} is kept. Remove the row."
-    return {"not_before": first.isoformat(), "kept": kept}
+    reason = f"it is older than the {days:,} days that the archive of {entity.namespace.name} is kept. Remove the row."
+    return {"not_before": first.isoformat(), "too_old": reason}
 
 
 def _address(jobs: Jobs, file: Path, form: str) -> str:
@@ -149,24 +149,24 @@ def _address(jobs: Jobs, file: Path, form: str) -> str:
         link = jobs.folder.scratch / name
         link.symlink_to(file)
         return str(link)
-    folder, here = pipeline.new_folder(jobs), storage.current_archive()
-    here.copy(file, f"{folder}/{name}")
-    return here.address(f"{folder}/{name}")
+    folder, own_archive = pipeline.new_folder(jobs), storage.current_archive()
+    own_archive.copy(file, f"{folder}/{name}")
+    return own_archive.address(f"{folder}/{name}")
 
 
 def _format(file: Path) -> dict[str, Any]:
     """form, columns and nanoseconds of a file (jobs/importing.py)."""
     try:
-        found = _of_parquet(file) if file.suffix.lower() == ".parquet" else _of_csv(file)
+        columns_of_file = _of_parquet(file) if file.suffix.lower() == ".parquet" else _of_csv(file)
     except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
         raise CannotRun(f"{file.name} cannot be read: {problem}. Write it as CSV in UTF-8, or as Parquet.") from None
-    _check_names(found["columns"])
-    return found
+    _check_names(columns_of_file["columns"])
+    return columns_of_file
 
 
 def _of_parquet(file: Path) -> dict[str, Any]:
     columns = pq.read_schema(file)
-    fine = [one.name for one in columns if pa.types.is_timestamp(one.type) and one.type.unit == "ns"]
+    fine = [column.name for column in columns if pa.types.is_timestamp(column.type) and column.type.unit == "ns"]
     return {"form": "parquet", "columns": columns.names, "nanoseconds": fine}
 
 

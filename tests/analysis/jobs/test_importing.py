@@ -89,7 +89,7 @@ def test_a_refusal_names_the_row_the_column_and_the_remedy(refusal, lines, said)
 
 
 def test_messages_that_ended_before_the_retained_days_are_refused(refusal):
-    kept = {"not_before": (NOON + SECOND).isoformat(), "kept": "it is too old."}
+    kept = {"not_before": (NOON + SECOND).isoformat(), "too_old": "it is too old."}
     assert refusal([HEAD, row(), row(ended_at="2026-03-01T12:00:00.5Z")], **kept) == "Row 2, column ended_at: it is too old."
 
 

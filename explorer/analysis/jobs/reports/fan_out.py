@@ -29,8 +29,8 @@ def tables(history: History) -> dict[str, DataFrame]:
     earlier = compared or Span(span.start, span.start)
     before = (
         published(history.lives(), earlier)
-        .select(F.lit(1).alias("one"))
-        .unionByName(of_exchanges(history, earlier).select(*SOURCE, "message").distinct().select(F.lit(1).alias("one")))
+        .select(F.lit(1).alias("row"))
+        .unionByName(of_exchanges(history, earlier).select(*SOURCE, "message").distinct().select(F.lit(1).alias("row")))
     )
     return {
         "targets": targets(copies),
@@ -43,23 +43,23 @@ def tables(history: History) -> dict[str, DataFrame]:
 def copies_of(history: History, span: Span) -> DataFrame:
     """source, source_id, message (text, equal for all copies of a message), entity_id, enqueued_at, result, ended_at,
     generated."""
-    kept = ("entity_id", "sequence_number", "enqueued_at", "result", "ended_at", "generated")
+    columns = ("entity_id", "sequence_number", "enqueued_at", "result", "ended_at", "generated")
     links = ("from_entity_id", "from_sequence_number")
     lives = history.lives().where((F.col("subqueue") == MAIN) & (F.col("ended_at") >= F.lit(span.start)))
-    entered = lives.select(*kept, *links).unionByName(history.open().select(*kept, *links))
+    entered = lives.select(*columns, *links).unionByName(history.open().select(*columns, *links))
     topics = published(history.lives(), span).withColumnRenamed("source_id", "from_entity_id")
     of_topics = entered.join(topics, list(links)).select(
         F.lit(None).cast("string").alias("source"), F.col("from_entity_id").alias("source_id"),
-        F.col("from_sequence_number").cast("string").alias("message"), *kept,
+        F.col("from_sequence_number").cast("string").alias("message"), *columns,
     )  # fmt: skip
-    exchanges = of_exchanges(history, span).join(entered.select(*kept), ["entity_id", "sequence_number"])
+    exchanges = of_exchanges(history, span).join(entered.select(*columns), ["entity_id", "sequence_number"])
     return of_topics.unionByName(exchanges.select(*of_topics.columns)).drop("sequence_number")
 
 
 def published(lives: DataFrame, span: Span) -> DataFrame:
     """The messages that topics published in a range: source_id, from_sequence_number (its number at the topic)."""
-    there = lives.where((F.col("outcome") == outcomes.PUBLISHED) & span.has("ended_at"))
-    return there.select(F.col("entity_id").alias("source_id"), F.col("sequence_number").alias("from_sequence_number"))
+    published_lives = lives.where((F.col("outcome") == outcomes.PUBLISHED) & span.has("ended_at"))
+    return published_lives.select(F.col("entity_id").alias("source_id"), F.col("sequence_number").alias("from_sequence_number"))
 
 
 def of_exchanges(history: History, span: Span) -> DataFrame:
@@ -75,7 +75,8 @@ def of_exchanges(history: History, span: Span) -> DataFrame:
     key = ("source", "xid", "routing_key", "message_id")
     place = F.row_number().over(Window.partitionBy(*key, "entity_id").orderBy("sequence_number"))
     parts = [
-        F.coalesce(one.cast("string"), F.lit("")) for one in (F.col("xid"), F.col("routing_key"), F.col("message_id"), place)
+        F.coalesce(column.cast("string"), F.lit(""))
+        for column in (F.col("xid"), F.col("routing_key"), F.col("message_id"), place)
     ]
     return named.where(F.col("source") != "").select(
         "source", F.lit(None).cast("long").alias("source_id"), F.concat_ws("\n", *parts).alias("message"), "entity_id",
@@ -92,7 +93,7 @@ def targets(copies: DataFrame) -> DataFrame:
     timed = timed.withColumn("first", F.min(F.when(is_handled, ended)).over(same))
     timed = timed.withColumn("others", F.count(F.when(is_handled, 1)).over(same))
     lagging = timed.withColumn("lag_us", F.when(is_handled & (F.col("others") > 1), ended - F.col("first")))
-    found = lagging.groupBy(*SOURCE, "entity_id").agg(
+    by_target = lagging.groupBy(*SOURCE, "entity_id").agg(
         F.count("*").alias("taken"), F.count("handled_us").alias("handled"),
         F.count_if(F.col("result").isin(*outcomes.LOST)).alias("lost"),
         F.count_if(F.col("result") == outcomes.STILL_THERE).alias("there"), F.count_if("generated").alias("generated"),
@@ -100,4 +101,4 @@ def targets(copies: DataFrame) -> DataFrame:
         F.count_if(F.col("lag_us") == 0).alias("fastest"), F.count("lag_us").alias("compared"),
         percentile("lag_us", 0.5)[0].alias("lag_p50_us"), percentile("lag_us", 0.95)[0].alias("lag_p95_us"),
     )  # fmt: skip
-    return found.orderBy(F.desc_nulls_last("lag_p95_us"), F.desc("taken"), "entity_id").limit(MOST_TARGETS)
+    return by_target.orderBy(F.desc_nulls_last("lag_p95_us"), F.desc("taken"), "entity_id").limit(MOST_TARGETS)

@@ -49,14 +49,14 @@ def tables(history: History) -> dict[str, DataFrame]:
     counts = history.counts().where(near.has("end_step"))
     bins = history.histograms().where(near.has("step")).persist()
     troubles = trouble_of_counts(counts).unionByName(trouble_of_waiting(bins, request.span))
-    found = onsets(troubles, request.span, length).persist()
+    first_onsets = onsets(troubles, request.span, length).persist()
     known = changes(history).persist()
-    sides = sides_of(found, known, request, length).persist()
-    first = F.broadcast(found.where("number = 1").select("kind", "entity_id"))
+    sides = sides_of(first_onsets, known, request, length).persist()
+    first = F.broadcast(first_onsets.where("number = 1").select("kind", "entity_id"))
     at = history.floor("step").alias("at")
     inside = request.span.has("step")
     return {
-        "onsets": found,
+        "onsets": first_onsets,
         "changes": known,
         "times": roll_up.histograms(beside(bins, sides, "step"), "point", "number", "side", "measure"),
         "shares": shares(counts, sides),
@@ -81,13 +81,13 @@ def has_real_clock(request: Request) -> bool:
 def trouble_of_counts(counts: DataFrame) -> DataFrame:
     """kind, entity_id, step, bad, total: of messages or deliveries by the step in which they ended."""
     ended = counts.where(F.col("end_step").isNotNull()).withColumn("step", F.col("end_step"))
-    found = ended.groupBy("entity_id", "step").agg(*sums_of_ended())
+    sums = ended.groupBy("entity_id", "step").agg(*sums_of_ended())
     of = {FAILED: ("failed", "deliveries"), LOCKS: ("lock_lost", "deliveries"), LOST: ("lost", "left")}
     kinds = [
         F.struct(F.lit(kind).alias("kind"), F.col(bad).alias("bad"), F.col(total).alias("total"))
         for kind, (bad, total) in of.items()
     ]
-    return found.select("entity_id", "step", F.inline(F.array(*kinds))).where("total > 0")
+    return sums.select("entity_id", "step", F.inline(F.array(*kinds))).where("total > 0")
 
 
 def sums_of_ended() -> list[Column]:
@@ -104,10 +104,10 @@ def trouble_of_waiting(bins: DataFrame, span: Span) -> DataFrame:
     """The same of messages by the step in which they entered: bad are those that waited eight times as long as the fastest
     quarter of the range, and at least a second. bins: entity_id, measure, step, bin, n."""
     waited = bins.where(F.col("measure").isin(measures.WAITING, measures.NEVER_RECEIVED))
-    here = waited.where(span.has("step")).groupBy("entity_id", "bin").agg(F.sum("n").alias("n"))
+    counted = waited.where(span.has("step")).groupBy("entity_id", "bin").agg(F.sum("n").alias("n"))
     by_entity = Window.partitionBy("entity_id")
     upto = F.sum("n").over(by_entity.orderBy("bin"))
-    quartile = here.withColumn("upto", upto).withColumn("all", F.sum("n").over(by_entity)).where("4 * upto >= all")
+    quartile = counted.withColumn("upto", upto).withColumn("all", F.sum("n").over(by_entity)).where("4 * upto >= all")
     limit = F.greatest(F.min("bin") + LONG_BINS, F.lit(measures.bin_of(LONG_US)))
     limits = quartile.groupBy("entity_id").agg(limit.alias("limit"))
     judged = waited.join(F.broadcast(limits), "entity_id").withColumn("is_long", F.col("bin") >= F.col("limit"))
@@ -157,18 +157,20 @@ def changes(history: History) -> DataFrame:
     return numbered(of_settings(history.settings(), request.span).unionByName(marked))
 
 
-def numbered(found: DataFrame) -> DataFrame:
+def numbered(all_changes: DataFrame) -> DataFrame:
     """The newest changes, with number."""
     newest = (F.desc("at"), F.asc_nulls_first("entity_id"), F.asc("name"))
-    return found.orderBy(*newest).limit(MOST_CHANGES).select(F.row_number().over(Window.orderBy(*newest)).alias("number"), "*")
+    return (
+        all_changes.orderBy(*newest).limit(MOST_CHANGES).select(F.row_number().over(Window.orderBy(*newest)).alias("number"), "*")
+    )
 
 
 def of_settings(revisions: DataFrame, span: Span) -> DataFrame:
     """The revisions in a range that changed a setting: at, entity_id, actor, name (NULL), old, new (settings as JSON: texts)."""
     in_order = Window.partitionBy("entity_id").orderBy("revision_id")
     parsed = F.from_json("settings", "map<string,string>")
-    kept = F.map_from_entries(F.array_sort(F.map_entries(F.map_filter(parsed, lambda name, _: ~name.isin(*NOT_SETTINGS)))))
-    known = revisions.withColumn("new", F.to_json(kept))
+    settings = F.map_from_entries(F.array_sort(F.map_entries(F.map_filter(parsed, lambda name, _: ~name.isin(*NOT_SETTINGS)))))
+    known = revisions.withColumn("new", F.to_json(settings))
     followed = known.withColumn("old", F.lag("new").over(in_order))
     return followed.where((F.col("old") != F.col("new")) & span.has("since")).select(
         F.col("since").alias("at"), "entity_id", "actor", F.lit(None).cast("string").alias("name"), "old", "new"
@@ -177,18 +179,18 @@ def of_settings(revisions: DataFrame, span: Span) -> DataFrame:
 
 def of_deploys(spark: SparkSession, deploys: Sequence[dict], span: Span) -> DataFrame:
     """The same of the deploys in a range."""
-    rows = [(datetime.fromisoformat(one["at"]), None, one["actor"], one["name"], None, None) for one in deploys]
+    rows = [(datetime.fromisoformat(deploy["at"]), None, deploy["actor"], deploy["name"], None, None) for deploy in deploys]
     columns = "at timestamp, entity_id long, actor string, name string, old string, new string"
     return spark.createDataFrame(rows, columns).where(span.has("at"))
 
 
-def sides_of(found: DataFrame, known: DataFrame, request: Request, length: timedelta) -> DataFrame:
+def sides_of(onset_rows: DataFrame, known: DataFrame, request: Request, length: timedelta) -> DataFrame:
     """The times that are compared: point, number, entity_id (NULL: all), side, start, end. The step in which a change happened is
     on neither side."""
     old = F.col("at") < F.lit(request.now - measures.AGED)
     seconds = F.when(old, int(measures.COARSE.total_seconds())).otherwise(int(roll_up.STEP.total_seconds()))
     second, window = F.unix_seconds("at"), int(length.total_seconds())
-    points = found.select(F.lit("onset").alias("point"), "number", "entity_id", "at").unionByName(
+    points = onset_rows.select(F.lit("onset").alias("point"), "number", "entity_id", "at").unionByName(
         known.select(F.lit("change").alias("point"), "number", "entity_id", "at")
     )
     until = F.col("second") - F.col("second") % F.col("seconds")

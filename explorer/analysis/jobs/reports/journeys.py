@@ -41,28 +41,28 @@ def tables(history: History) -> dict[str, DataFrame]:
     messages = messages_of(history.lives())
     ends = messages.where(request.span.has("ended_at") | compared)
     chosen = request.values.get("entity_ids")
-    found = journeys(messages, parents_of(history).localCheckpoint(), ends).where(passes(chosen) if chosen else F.lit(True))
-    found = found.withColumn("is_now", request.span.has("ended_at")).localCheckpoint()
-    here = found.where("is_now")
-    listed = routes(here)
+    both = journeys(messages, parents_of(history).localCheckpoint(), ends).where(passes(chosen) if chosen else F.lit(True))
+    both = both.withColumn("is_now", request.span.has("ended_at")).localCheckpoint()
+    current = both.where("is_now")
+    shown_routes = routes(current)
     return {
-        "routes": listed,
-        "steps": steps(here.join(F.broadcast(listed.select("route")), "route")),
-        "examples": examples(here, listed),
-        "before": found.where(~F.col("is_now")).agg(F.count("*").alias("journeys")),
+        "routes": shown_routes,
+        "steps": steps(current.join(F.broadcast(shown_routes.select("route")), "route")),
+        "examples": examples(current, shown_routes),
+        "before": both.where(~F.col("is_now")).agg(F.count("*").alias("journeys")),
     }
 
 
 def messages_of(lives: DataFrame) -> DataFrame:
     """By message: entity_id, sequence_number, enqueued_at, first_received_at, ended_at (in the main list), last_outcome (also of
     its stay among dead letters), dead_us (this stay), message_id, generated."""
-    there = lives.where(F.col("enqueued_at").isNotNull() & (F.col("outcome") != outcomes.CANCELLED))
+    entered = lives.where(F.col("enqueued_at").isNotNull() & (F.col("outcome") != outcomes.CANCELLED))
     dead = (
-        there.where(F.col("subqueue") != MAIN)
+        entered.where(F.col("subqueue") != MAIN)
         .groupBy(*MESSAGE)
         .agg(F.max_by("outcome", "ended_at").alias("dead_outcome"), F.max("ended_at").alias("dead_until"))
     )
-    main = there.where(F.col("subqueue") == MAIN).select(
+    main = entered.where(F.col("subqueue") == MAIN).select(
         *MESSAGE, "enqueued_at", "first_received_at", "ended_at", "outcome", "generated"
     )
     stay = F.unix_micros("dead_until") - F.unix_micros("ended_at")
@@ -89,8 +89,8 @@ def parents_of(history: History) -> DataFrame:
     links = made_from.unionByName(became).unionByName(correlated)
     is_other = (F.col("parent_id") != F.col("entity_id")) | (F.col("parent_number") != F.col("sequence_number"))
     first = F.min(F.struct("rank", *PARENT))
-    found = links.where(is_other).groupBy(*MESSAGE).agg(first.alias("link"))
-    return found.select(*MESSAGE, *(f"link.{name}" for name in PARENT), (F.col("link.rank") == 2).alias("correlated"))
+    parents = links.where(is_other).groupBy(*MESSAGE).agg(first.alias("link"))
+    return parents.select(*MESSAGE, *(f"link.{name}" for name in PARENT), (F.col("link.rank") == 2).alias("correlated"))
 
 
 def correlations(events: DataFrame, lives: DataFrame) -> DataFrame:
@@ -102,15 +102,15 @@ def correlations(events: DataFrame, lives: DataFrame) -> DataFrame:
     named = named.where(F.col("key") != "")
     keys = named.select("key").distinct()
     main = lives.where((F.col("subqueue") == MAIN) & F.col("message_id").isNotNull())
-    mine = main.select(F.col("message_id").alias("key"), "enqueued_at", *MESSAGE).join(keys, "key", "left_semi")
-    first = mine.groupBy("key").agg(F.min(F.struct("enqueued_at", *MESSAGE)).alias("first"))
-    alike = Window.partitionBy("key")
-    before = F.lag(F.struct(*MESSAGE)).over(alike.orderBy("at", *MESSAGE))
-    grouped = named.withColumn("before", before).withColumn("alike", F.count("*").over(alike)).join(first, "key", "left")
-    few = F.when(F.col("alike") <= MOST_ALIKE, F.col("before"))
+    keyed = main.select(F.col("message_id").alias("key"), "enqueued_at", *MESSAGE).join(keys, "key", "left_semi")
+    first = keyed.groupBy("key").agg(F.min(F.struct("enqueued_at", *MESSAGE)).alias("first"))
+    same_key = Window.partitionBy("key")
+    before = F.lag(F.struct(*MESSAGE)).over(same_key.orderBy("at", *MESSAGE))
+    grouped = named.withColumn("before", before).withColumn("same_key", F.count("*").over(same_key)).join(first, "key", "left")
+    few = F.when(F.col("same_key") <= MOST_ALIKE, F.col("before"))
     parent = F.when(F.col("first").isNotNull(), F.struct(*(F.col(f"first.{name}") for name in MESSAGE))).otherwise(few)
-    found = grouped.select(*MESSAGE, parent.alias("parent")).where(F.col("parent").isNotNull())
-    return found.select(
+    with_parent = grouped.select(*MESSAGE, parent.alias("parent")).where(F.col("parent").isNotNull())
+    return with_parent.select(
         *MESSAGE, F.col("parent.entity_id").alias("parent_id"), F.col("parent.sequence_number").alias("parent_number")
     )
 
@@ -132,8 +132,8 @@ def journeys(messages: DataFrame, parents: DataFrame, ends: DataFrame) -> DataFr
         paths = paths.where(F.col("parent_number").isNotNull())
         if paths.isEmpty():
             break
-    found = reduce(DataFrame.unionByName, [*done, paths]).where(F.size("legs") > 1)
-    return _timed(found)
+    all_paths = reduce(DataFrame.unionByName, [*done, paths]).where(F.size("legs") > 1)
+    return _timed(all_paths)
 
 
 def _leg(how: Column) -> Column:
@@ -154,7 +154,7 @@ def _one_hop_back(paths: DataFrame, linked: DataFrame) -> DataFrame:
         F.col("generated").alias("parent_generated"),
     )  # fmt: skip
     joined = paths.join(of_parent, [*PARENT], "left")
-    words = F.create_map(*(F.lit(one) for pair in HOW.items() for one in pair))
+    words = F.create_map(*(F.lit(value) for pair in HOW.items() for value in pair))
     by_outcome = F.coalesce(F.try_element_at(words, F.col("last_outcome").cast("int")), F.lit(MADE))
     how = F.when(F.col("correlated"), CORRELATED).otherwise(by_outcome)
     first = F.element_at("legs", 1).withField("how", how)
@@ -173,7 +173,7 @@ def _timed(paths: DataFrame) -> DataFrame:
 
     def moved(leg: Column, place: Column) -> Column:
         earlier = F.slice("legs", F.lit(1), place)
-        dead = F.aggregate(earlier, F.lit(0).cast("long"), lambda total, one: total + one.dead_us)
+        dead = F.aggregate(earlier, F.lit(0).cast("long"), lambda total, leg: total + leg.dead_us)
         since = F.greatest(leg.since - F.col("start_us") - dead, F.lit(0))
         left = F.greatest(leg.left - F.col("start_us") - dead, since)
         received = F.least(F.greatest(leg.received - F.col("start_us") - dead, since), left)
@@ -195,9 +195,9 @@ def passes(entity_ids: list[int]) -> Column:
     return F.exists("legs", lambda leg: leg.entity_id.isin(*entity_ids))
 
 
-def routes(found: DataFrame) -> DataFrame:
+def routes(current: DataFrame) -> DataFrame:
     """The routes, those with most journeys first."""
-    grouped = found.groupBy("route").agg(
+    grouped = current.groupBy("route").agg(
         F.count("*").alias("journeys"), F.count_if("generated").alias("generated"),
         percentile("length_us", 0.5)[0].alias("p50_us"), percentile("length_us", 0.95)[0].alias("p95_us"),
         F.max("length_us").alias("longest_us"),
@@ -205,9 +205,9 @@ def routes(found: DataFrame) -> DataFrame:
     return grouped.orderBy(F.desc("journeys"), F.desc("p50_us"), "route").limit(MOST_ROUTES)
 
 
-def steps(found: DataFrame) -> DataFrame:
+def steps(current: DataFrame) -> DataFrame:
     """The table "steps"."""
-    each = found.select("route", F.posexplode("legs").alias("step", "leg")).select("route", "step", "leg.*")
+    each = current.select("route", F.posexplode("legs").alias("step", "leg")).select("route", "step", "leg.*")
     takes = F.col("left_us") - F.col("since_us")
     waits = F.coalesce("received_us", "left_us") - F.col("since_us")
     return each.withColumn("takes", takes).withColumn("waits", waits).groupBy("route", "step").agg(
@@ -217,12 +217,12 @@ def steps(found: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def examples(found: DataFrame, listed: DataFrame) -> DataFrame:
+def examples(current: DataFrame, shown_routes: DataFrame) -> DataFrame:
     """The table "examples"."""
-    joined = found.join(F.broadcast(listed.select("route", "p50_us", "longest_us")), "route")
-    one = F.struct("start", "length_us", "legs")
+    joined = current.join(F.broadcast(shown_routes.select("route", "p50_us", "longest_us")), "route")
+    example = F.struct("start", "length_us", "legs")
     parts = []
     for kind, length in (("median", "p50_us"), ("longest", "longest_us")):
-        same = joined.where(F.col("length_us") == F.col(length)).groupBy("route").agg(F.min(one).alias("one"))
-        parts.append(same.select("route", F.lit(kind).alias("kind"), "one.*"))
+        same = joined.where(F.col("length_us") == F.col(length)).groupBy("route").agg(F.min(example).alias("example"))
+        parts.append(same.select("route", F.lit(kind).alias("kind"), "example.*"))
     return parts[0].unionByName(parts[1])

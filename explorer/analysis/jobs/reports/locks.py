@@ -30,13 +30,13 @@ def tables(history: History) -> dict[str, DataFrame]:
     """
     request = history.request
     attempts = history.attempts().where(F.col("subqueue") == MAIN).transform(with_receiver)
-    here = attempts.where(request.span.has("received_at"))
+    current = attempts.where(request.span.has("received_at"))
     before = attempts.where(request.compared.has("received_at")) if request.compared else attempts.where(F.lit(False))
     lost = losses(attempts, history.events()).where(request.span.has("received_at"))
     return {
         "losses": lost.withColumn("at", history.floor("received_at")).transform(grouped),
-        "deliveries": deliveries(here),
-        "worst": worst(here, F.col("lost")),
+        "deliveries": deliveries(current),
+        "worst": worst(current, F.col("lost")),
         "before": before.agg(F.count("*").alias("deliveries"), F.count_if("lost").alias("lost")),
     }
 
@@ -54,8 +54,8 @@ def losses(attempts: DataFrame, events: DataFrame) -> DataFrame:
     message took longer, if the receiver used the lock after its end, or if it received nothing else until then. A receiver has
     stopped if it received nothing for the length of the lock afterwards.
     """
-    found = attempts.transform(lost_with_later_work).transform(with_late_settlements, events)
-    return with_next_receipts(found, attempts).select(
+    lost = attempts.transform(lost_with_later_work).transform(with_late_settlements, events)
+    return with_next_receipts(lost, attempts).select(
         *(*MESSAGE, "received_at", F.timestamp_micros("ended_us").alias("lock_ended"), "receiver"),
         _cause().alias("cause"),
         (F.col("settled_us") - F.col("received_us")).alias("needed_us"),
@@ -90,9 +90,9 @@ def with_late_settlements(lost: DataFrame, events: DataFrame) -> DataFrame:
     until = lost.withColumn("next_us", F.lead("ended_us").over(in_order))
     tried = F.col("tried_us")
     inside = (tried >= F.col("ended_us")) & (F.col("next_us").isNull() | (tried < F.col("next_us")))
-    found = until.join(refused, [*MESSAGE, "receiver"], "left").withColumn("is_inside", F.coalesce(inside, F.lit(False)))
+    joined = until.join(refused, [*MESSAGE, "receiver"], "left").withColumn("is_inside", F.coalesce(inside, F.lit(False)))
     finished = F.col("is_inside") & F.col("reason").isin(*FINISHING)
-    return found.groupBy(*lost.columns).agg(
+    return joined.groupBy(*lost.columns).agg(
         F.max("is_inside").alias("used_late"), F.min(F.when(finished, tried)).alias("settled_us")
     )
 
@@ -128,11 +128,11 @@ def grouped(lost: DataFrame) -> DataFrame:
     keys = [F.col(name) for name in ("at", "receiver", "entity_id", "cause")]
     at, receiver, entity_id, cause = keys
     sets = [[at, cause], [receiver, cause], [entity_id, cause], [entity_id], []]
-    found = lost.groupingSets(sets, *keys).agg(
+    counted = lost.groupingSets(sets, *keys).agg(
         F.count("*").alias("lost"), F.max("lock_ended").alias("last_at"), F.count("needed_us").alias("late"),
         percentile(F.col("needed_us"), 0.5, 0.95).alias("needed"),
     )  # fmt: skip
-    return found.select("*", F.col("needed")[0].alias("needed_us"), F.col("needed")[1].alias("needed_95_us")).drop("needed")
+    return counted.select("*", F.col("needed")[0].alias("needed_us"), F.col("needed")[1].alias("needed_95_us")).drop("needed")
 
 
 def deliveries(attempts: DataFrame) -> DataFrame:
@@ -155,8 +155,8 @@ def worst(attempts: DataFrame, failed: Column) -> DataFrame:
     messages = attempts.where(failed).groupBy(*MESSAGE).agg(F.count("*").alias("failures"))
     chosen = messages.orderBy(F.desc("failures"), *MESSAGE).limit(MOST_MESSAGES)
     in_order = Window.partitionBy(*MESSAGE).orderBy("received_at", "ended_at")
-    theirs = attempts.join(F.broadcast(chosen), [*MESSAGE], "left_semi").withColumn("place", F.row_number().over(in_order))
-    return theirs.where(F.col("place") <= MOST_DELIVERIES).select(
+    numbered = attempts.join(F.broadcast(chosen), [*MESSAGE], "left_semi").withColumn("place", F.row_number().over(in_order))
+    return numbered.where(F.col("place") <= MOST_DELIVERIES).select(
         *MESSAGE, "attempt", "outcome", "received_at", "ended_at", "receiver", "error", "lost", "well"
     )
 

@@ -19,8 +19,8 @@ def tables(history: History) -> dict[str, DataFrame]:
     request = history.request
     ends = traffic.lives(history).where(F.col("end_step").isNotNull())
     lost = ends.where(is_lost("outcome"))
-    here = lost.where(request.span.has("end_step"))
-    times = here.withColumn("at", history.floor("end_step")).groupBy("at", "outcome").agg(F.sum("messages").alias("messages"))
+    current = lost.where(request.span.has("end_step"))
+    times = current.withColumn("at", history.floor("end_step")).groupBy("at", "outcome").agg(F.sum("messages").alias("messages"))
     return {
         "causes": causes(lost.where(F.col("end_step") < request.span.end), request.span),
         "times": times,

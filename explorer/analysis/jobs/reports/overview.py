@@ -55,13 +55,13 @@ def unusual(history: History, span: Span) -> DataFrame:
     if whole.start >= whole.end:
         return history.spark.createDataFrame([], COLUMNS)
     values = by_hour(history, Span(whole.start - LOOK_BACK, whole.end))
-    found = values.transform(_with_early).transform(_with_past, whole).transform(_judged)
-    return found.orderBy(F.abs("score").desc(), "entity_id", "metric", "at").limit(MOST)
+    hourly = values.transform(_with_early).transform(_with_past, whole).transform(_judged)
+    return hourly.orderBy(F.abs("score").desc(), "entity_id", "metric", "at").limit(MOST)
 
 
 def by_hour(history: History, span: Span) -> DataFrame:
     """entity_id, metric, at (hour), value (double). Counts have every hour of the span; durations those with enough messages."""
-    kinds = F.explode(F.array(*(F.lit(one) for one in COUNTS)))
+    kinds = F.explode(F.array(*(F.lit(count) for count in COUNTS)))
     zeros = traffic.hours(history, span).select("entity_id", kinds.alias("metric"), "at", F.lit(0).cast("long").alias("n"))
     counts = _counts(history).where(span.has("at")).unionByName(zeros).groupBy("entity_id", "metric", "at")
     typical = _durations(history).where(span.has("at")).groupBy("entity_id", "metric", "at")
@@ -82,14 +82,14 @@ def _counts(history: History) -> DataFrame:
         for metric, (step, chosen) in of.items()
     ]
     counted = history.counts().where(F.col("measure").isin(measures.LIFE, measures.ATTEMPT))
-    each = counted.select("entity_id", F.explode(F.array_compact(F.array(*entries))).alias("one"), F.col("messages").alias("n"))
-    return each.select("entity_id", "one.metric", "one.at", "n")
+    each = counted.select("entity_id", F.explode(F.array_compact(F.array(*entries))).alias("entry"), F.col("messages").alias("n"))
+    return each.select("entity_id", "entry.metric", "entry.at", "n")
 
 
 def _durations(history: History) -> DataFrame:
     """entity_id, metric, at, bin, n. Messages that were not received count as waiting."""
     of = {measures.WAITING: WAITING, measures.NEVER_RECEIVED: WAITING, measures.PROCESSING: PROCESSING}
-    metric = F.create_map(*(F.lit(one) for pair in of.items() for one in pair))[F.col("measure")]
+    metric = F.create_map(*(F.lit(name) for pair in of.items() for name in pair))[F.col("measure")]
     return history.histograms().select("entity_id", metric.alias("metric"), F.date_trunc("hour", "step").alias("at"), "bin", "n")
 
 
@@ -109,24 +109,24 @@ def _with_past(values: DataFrame, span: Span) -> DataFrame:
     inside = (F.col("at") >= F.lit(span.start)) & (F.col("at") < F.lit(span.end))
     grouped = values.groupBy("entity_id", "metric", F.hour("at")).agg(
         F.collect_list(F.struct(F.unix_seconds("at").alias("at"), "value")).alias("all"),
-        F.collect_list(F.when(inside, F.struct("at", "value", "before"))).alias("here"),
+        F.collect_list(F.when(inside, F.struct("at", "value", "before"))).alias("hours"),
     )  # fmt: skip
-    return grouped.select("entity_id", "metric", "all", F.inline("here"))
+    return grouped.select("entity_id", "metric", "all", F.inline("hours"))
 
 
-def _alike() -> Column:
+def _comparable_values() -> Column:
     """The values to compare an hour with: of the same hour of the same weekday in the four weeks before, or of the days in these
     if there are too few; of an early hour, of those before. NULL: there are too few."""
     at, early = F.unix_seconds("at"), F.col("before")
-    days = F.filter("all", lambda one: (at - one["at"]).between(1, LOOK_BACK.days * DAY_SECONDS))
+    days = F.filter("all", lambda pair: (at - pair["at"]).between(1, LOOK_BACK.days * DAY_SECONDS))
 
     def chosen(days: Column) -> Column:
-        weeks = F.filter(days, lambda one: (at - one["at"]) % WEEK_SECONDS == 0)
+        weeks = F.filter(days, lambda pair: (at - pair["at"]) % WEEK_SECONDS == 0)
         enough = _let(weeks, lambda weeks: F.when(F.size(weeks) >= FEWEST_ALIKE, weeks).otherwise(days))
         return F.when(F.size(days) >= FEWEST_ALIKE, enough)
 
-    alike = F.transform(_let(days, chosen), lambda one: one["value"])
-    return F.when(early.isNull(), alike).when(F.size(early) >= FEWEST_HOURS, early)
+    values = F.transform(_let(days, chosen), lambda pair: pair["value"])
+    return F.when(early.isNull(), values).when(F.size(early) >= FEWEST_HOURS, early)
 
 
 def _judged(rows: DataFrame) -> DataFrame:
@@ -141,12 +141,12 @@ def _judged(rows: DataFrame) -> DataFrame:
 
     def compared(known: Column) -> Column:
         return _let(_median(known), lambda usual: _let(
-            _median(F.transform(known, lambda one: F.abs(one - usual))), lambda away: scored(usual, away)
+            _median(F.transform(known, lambda element: F.abs(element - usual))), lambda away: scored(usual, away)
         ))  # fmt: skip
 
-    found = rows.select("entity_id", "metric", "at", "value", F.inline(F.array(_let(_alike(), compared))))
+    judged = rows.select("entity_id", "metric", "at", "value", F.inline(F.array(_let(_comparable_values(), compared))))
     is_finding = (F.col("score") > 0) | (F.col("metric") == ARRIVALS)
-    return found.where((F.abs("score") >= LEAST_SCORE) & is_finding)
+    return judged.where((F.abs("score") >= LEAST_SCORE) & is_finding)
 
 
 def _median(values: Column) -> Column:

@@ -34,22 +34,22 @@ def tables(history: History) -> dict[str, DataFrame]:
     since, until, of the sessions that stalled longest. all: messages, generated.
     """
     request, lives = history.request, history.lives()
-    here = judged(lives.transform(left_in, request.span))
-    found = values(here)
-    rows = here.where(F.col("session_id").isNotNull()).withColumnRenamed("session_id", "session")
+    current = judged(lives.transform(left_in, request.span))
+    frequent = values(current)
+    rows = current.where(F.col("session_id").isNotNull()).withColumnRenamed("session_id", "session")
     chosen = spells(rows, busiest(rows))
     return {
-        "values": found,
-        "before": before(lives, found, request.compared),
+        "values": frequent,
+        "before": before(lives, frequent, request.compared),
         "sessions": sessions(chosen, rows),
         "spells": drawn(chosen, (request.span.end - request.span.start) * SPELL),
-        "all": here.agg(F.count("*").alias("messages"), F.count_if("generated").alias("generated")),
+        "all": current.agg(F.count("*").alias("messages"), F.count_if("generated").alias("generated")),
     }
 
 
 def left_in(lives: DataFrame, span: Span) -> DataFrame:
-    there = (F.col("subqueue") == MAIN) & (F.col("outcome") != outcomes.CANCELLED) & F.col("enqueued_at").isNotNull()
-    return lives.where(there & span.has("ended_at"))
+    is_ended = (F.col("subqueue") == MAIN) & (F.col("outcome") != outcomes.CANCELLED) & F.col("enqueued_at").isNotNull()
+    return lives.where(is_ended & span.has("ended_at"))
 
 
 def judged(lives: DataFrame) -> DataFrame:
@@ -80,8 +80,8 @@ def values(lives: DataFrame) -> DataFrame:
         .withColumn("frequent_place", F.row_number().over(by_key.orderBy(F.desc("messages"), "value")))
         .withColumn("unusual_place", F.row_number().over(by_key.orderBy(F.desc("unusual"), F.desc("messages"), "value")))
     )
-    kept = ranked.where((F.col("frequent_place") <= MOST_FREQUENT) | (F.col("unusual_place") <= MOST_UNUSUAL))
-    first = kept.orderBy(F.desc("unusual"), F.desc("messages"), "entity_id", "key", "value").limit(MOST_VALUES)
+    top = ranked.where((F.col("frequent_place") <= MOST_FREQUENT) | (F.col("unusual_place") <= MOST_UNUSUAL))
+    first = top.orderBy(F.desc("unusual"), F.desc("messages"), "entity_id", "key", "value").limit(MOST_VALUES)
     return first.drop("unusual", "frequent_place", "unusual_place")
 
 
@@ -99,7 +99,7 @@ def by_value(lives: DataFrame) -> DataFrame:
         ),
         F.transform(
             F.coalesce(F.map_entries(properties), F.array()),
-            lambda one: _pair(F.concat(F.lit(dimensions.PROPERTY), one.key), one.value),
+            lambda entry: _pair(F.concat(F.lit(dimensions.PROPERTY), entry.key), entry.value),
         ),
     ]
     apart = equal.select("entity_id", "messages", "failed", "slow", F.inline(F.concat(*pairs))).where("value IS NOT NULL")
@@ -112,10 +112,10 @@ def by_value(lives: DataFrame) -> DataFrame:
     )
 
 
-def before(lives: DataFrame, found: DataFrame, span: Span | None) -> DataFrame:
+def before(lives: DataFrame, current: DataFrame, span: Span | None) -> DataFrame:
     """The table "before"."""
     earlier = judged(lives.transform(left_in, span) if span else lives.where(F.lit(False)))
-    return by_value(earlier).join(found.select("entity_id", "key", "value"), ["entity_id", "key", "value"], "left_semi")
+    return by_value(earlier).join(current.select("entity_id", "key", "value"), ["entity_id", "key", "value"], "left_semi")
 
 
 def busiest(rows: DataFrame) -> DataFrame:
@@ -128,26 +128,26 @@ def busiest(rows: DataFrame) -> DataFrame:
 def spells(rows: DataFrame, chosen: DataFrame) -> DataFrame:
     """The messages of these sessions, each with the time until it left in which messages waited and none left: since, until,
     still_us."""
-    mine = rows.join(F.broadcast(chosen), ["entity_id", "session"], "left_semi")
+    chosen_rows = rows.join(F.broadcast(chosen), ["entity_id", "session"], "left_semi")
     session = Window.partitionBy("entity_id", "session")
     in_order = session.orderBy("ended_at", "sequence_number")
     not_left = session.orderBy(F.desc("ended_at"), F.desc("sequence_number")).rowsBetween(Window.unboundedPreceding, 0)
     waiting = F.least(F.greatest(F.lag("ended_at").over(in_order), F.col("oldest")), F.col("ended_at"))
     return (
-        mine.withColumn("oldest", F.min("enqueued_at").over(not_left))
+        chosen_rows.withColumn("oldest", F.min("enqueued_at").over(not_left))
         .withColumn("since", waiting)
         .withColumn("until", F.col("ended_at"))
         .withColumn("still_us", micros(F.col("until")) - micros(F.col("since")))
     )
 
 
-def sessions(found: DataFrame, rows: DataFrame) -> DataFrame:
+def sessions(spell_rows: DataFrame, rows: DataFrame) -> DataFrame:
     """The table "sessions"."""
     longest = F.max_by(F.struct("still_us", "since", "sequence_number"), F.struct("still_us", -micros(F.col("until"))))
     queues = rows.groupBy("entity_id").agg(
         F.count("*").alias("queue_messages"), F.count_distinct("session").alias("queue_sessions")
     )
-    each = found.groupBy("entity_id", "session").agg(
+    each = spell_rows.groupBy("entity_id", "session").agg(
         F.count("*").alias("messages"), F.count_if("failed").alias("failed"), F.max("wait_us").alias("wait_us"),
         longest.alias("longest"),
     )  # fmt: skip
@@ -157,9 +157,9 @@ def sessions(found: DataFrame, rows: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def drawn(found: DataFrame, shortest: timedelta) -> DataFrame:
+def drawn(spell_rows: DataFrame, shortest: timedelta) -> DataFrame:
     """The table "spells"."""
-    long = found.where(F.col("still_us") >= max(1, round(shortest / timedelta(microseconds=1))))
+    long = spell_rows.where(F.col("still_us") >= max(1, round(shortest / timedelta(microseconds=1))))
     worst = long.groupBy("entity_id", "session").agg(F.max("still_us").alias("most"))
     chosen = worst.orderBy(F.desc("most"), "entity_id", "session").limit(MOST_DRAWN)
     return long.join(F.broadcast(chosen), ["entity_id", "session"], "left_semi").select("entity_id", "session", "since", "until")

@@ -20,27 +20,27 @@ def tables(history: History) -> dict[str, DataFrame]:
     """
     request = history.request
     attempts = history.attempts().where(F.col("subqueue") == MAIN).transform(with_receiver)
-    here = attempts.where(request.span.has("received_at"))
+    current = attempts.where(request.span.has("received_at"))
     before = attempts.where(request.compared.has("received_at")) if request.compared else attempts.where(F.lit(False))
     return {
-        "receivers": receivers(here),
-        "times": times(here.withColumn("at", history.floor("received_at"))),
-        "all": in_all(here),
+        "receivers": receivers(current),
+        "times": times(current.withColumn("at", history.floor("received_at"))),
+        "all": in_all(current),
         "before": in_all(before),
     }
 
 
 def receivers(attempts: DataFrame) -> DataFrame:
     work = F.when(F.col("well"), F.col("held_us"))
-    found = attempts.groupBy("receiver").agg(
+    by_receiver = attempts.groupBy("receiver").agg(
         F.size(F.collect_set("entity_id")).alias("queues"), F.count("*").alias("deliveries"),
         F.count_if("well").alias("succeeded"),
         F.count_if("lost").alias("lost"), F.count_if("rejected").alias("rejected"),
         F.count_if(F.col("failed") & ~F.col("lost")).alias("failed"), percentile(work, 0.5, 0.95).alias("work"),
         F.max("received_at").alias("last_at"),
     )  # fmt: skip
-    found = found.select("*", F.col("work")[0].alias("work_us"), F.col("work")[1].alias("work_95_us")).drop("work")
-    return found.orderBy(F.desc("deliveries"), "receiver").limit(MOST_RECEIVERS)
+    by_receiver = by_receiver.select("*", F.col("work")[0].alias("work_us"), F.col("work")[1].alias("work_95_us")).drop("work")
+    return by_receiver.orderBy(F.desc("deliveries"), "receiver").limit(MOST_RECEIVERS)
 
 
 def times(attempts: DataFrame) -> DataFrame:

@@ -21,14 +21,14 @@ def tables(history: History) -> dict[str, DataFrame]:
     """
     request = history.request
     attempts = history.attempts().where(F.col("subqueue") == MAIN)
-    here = attempts.where(request.span.has("ended_at"))
+    current = attempts.where(request.span.has("ended_at"))
     return {
-        "steps": success_by_delivery(here),
-        "reasons": reasons(here),
+        "steps": success_by_delivery(current),
+        "reasons": reasons(current),
         "worst": worst(
-            here.where(~is_done_at_once()).withColumn("receiver", F.coalesce("received_by", F.lit(""))), ~F.col("well")
+            current.where(~is_done_at_once()).withColumn("receiver", F.coalesce("received_by", F.lit(""))), ~F.col("well")
         ),
-        "messages": messages(here),
+        "messages": messages(current),
         "totals": totals(attempts, request.span, request.compared),
         "resubmitted": resubmitted(history.lives().where(request.span.has("ended_at"))),
     }
@@ -58,16 +58,16 @@ def reasons(attempts: DataFrame) -> DataFrame:
     succeeded = tried.where("well").select(*MESSAGE).distinct().withColumn("later", F.lit(1))
     by_message = (
         tried.where(~F.col("well"))
-        .withColumn("held", F.greatest(F.unix_micros("ended_at") - F.unix_micros("received_at"), F.lit(0)))
+        .withColumn("held_for", F.greatest(F.unix_micros("ended_at") - F.unix_micros("received_at"), F.lit(0)))
         .groupBy(*keys, "sequence_number")
-        .agg(F.count("*").alias("deliveries"), F.sum("held").alias("held_us"), F.max("ended_at").alias("latest_at"))
+        .agg(F.count("*").alias("deliveries"), F.sum("held_for").alias("held_us"), F.max("ended_at").alias("latest_at"))
     )
-    found = by_message.join(succeeded, [*MESSAGE], "left").groupBy(*keys).agg(
+    by_reason = by_message.join(succeeded, [*MESSAGE], "left").groupBy(*keys).agg(
         F.sum("deliveries").alias("deliveries"), F.count("*").alias("messages"), F.count("later").alias("later"),
         F.sum("held_us").alias("held_us"), F.max_by("sequence_number", F.struct("latest_at", "sequence_number")).alias("latest"),
         F.max("latest_at").alias("latest_at"),
     )  # fmt: skip
-    return found.orderBy(F.desc("deliveries"), *keys).limit(MOST_REASONS)
+    return by_reason.orderBy(F.desc("deliveries"), *keys).limit(MOST_REASONS)
 
 
 def messages(attempts: DataFrame) -> DataFrame:

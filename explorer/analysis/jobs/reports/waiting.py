@@ -12,11 +12,11 @@ def tables(history: History) -> dict[str, DataFrame]:
     counts, of the range to compare with. known: of traffic.known."""
     request = history.request
     timed = history.histograms()
-    here = timed.where(request.span.has("step"))
+    current = timed.where(request.span.has("step"))
     before = timed.where(request.compared.has("step")) if request.compared else timed.where(F.lit(False))
     return {
-        "times": roll_up.histograms(here.withColumn("at", history.floor("step")), "at", "measure"),
-        "queues": roll_up.histograms(here, "entity_id", "measure"),
+        "times": roll_up.histograms(current.withColumn("at", history.floor("step")), "at", "measure"),
+        "queues": roll_up.histograms(current, "entity_id", "measure"),
         "before": roll_up.histograms(before, "measure"),
         "known": traffic.known(history),
     }

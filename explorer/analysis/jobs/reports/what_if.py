@@ -76,51 +76,57 @@ def tables(history: History) -> dict[str, DataFrame]:
     """
     spark, values = history.spark, history.request.values
     waits = history.histograms().where(history.request.span.has("step"))
-    found = {
+    waits_table = {
         "waits": roll_up.histograms(waits.where(F.col("measure").isin(measures.WAITING, measures.NEVER_RECEIVED)), "measure")
     }
     try:
         about, replayable = _read(history)
     except CannotReplay as problem:
         nothing = {"settings": spark.createDataFrame([], SETTING), "outcomes": spark.createDataFrame([], OUTCOME)}
-        return {**found, **nothing, "about": _row(spark, {"problem": str(problem)})}
+        return {**waits_table, **nothing, "about": _row(spark, {"problem": str(problem)})}
     varied, settings = grid(replayable, values)
     plan = Plan.of(replayable, len(settings))
-    work = Work(replayable, [one for _, one in settings], plan, _share(values), values.get("within") or MINUTE)
+    work = Work(replayable, [setting for _, setting in settings], plan, _share(values), values.get("within") or MINUTE)
     about["varied"] = varied
     rows = [
-        (at, role, one.consumers, one.prefetch, one.lock, one.deliveries, one.time_to_live)
-        for at, (role, one) in enumerate(settings)
+        (at, role, setting.consumers, setting.prefetch, setting.lock, setting.deliveries, setting.time_to_live)
+        for at, (role, setting) in enumerate(settings)
     ]
     return {
-        **found,
+        **waits_table,
         "about": _row(spark, about),
         "settings": spark.createDataFrame(rows, SETTING),
         "outcomes": _outcomes(history, work),
     }
 
 
-def grid(found: Replayable, values: Mapping[str, Any]) -> tuple[str, list[tuple[str, Setting]]]:
+def grid(replayable: Replayable, values: Mapping[str, Any]) -> tuple[str, list[tuple[str, Setting]]]:
     """The setting that is varied, and the settings to replay with their roles: those in force, those that were chosen, and values
     around the chosen one; without one, multiples of the consumers."""
     more = values.get("traits", {}).get("more", 0)
-    given = {name: values[name] for name in ("time_to_live", "lock", "deliveries", "consumers") if values.get(name) is not None}
-    if "deliveries" in given:
-        given["deliveries"] += more
-    chosen = replace(found.setting, **given)
-    varied = next(iter(given), "consumers")
+    chosen_values = {
+        name: values[name] for name in ("time_to_live", "lock", "deliveries", "consumers") if values.get(name) is not None
+    }
+    if "deliveries" in chosen_values:
+        chosen_values["deliveries"] += more
+    chosen = replace(replayable.setting, **chosen_values)
+    varied = next(iter(chosen_values), "consumers")
     value = getattr(chosen, varied)
     if varied == "deliveries":
-        around = [*range(1 + more, min(max(value, found.setting.deliveries or 0), 8) + 1)]
+        around = [*range(1 + more, min(max(value, replayable.setting.deliveries or 0), 8) + 1)]
     elif varied == "consumers":
-        around = sorted({max(1, found.setting.consumers // 2), *(by * found.setting.consumers for by in (1, 2, 4))})
+        around = sorted({max(1, replayable.setting.consumers // 2), *(by * replayable.setting.consumers for by in (1, 2, 4))})
     else:
         around = [value // 4, value // 2, 2 * value, 4 * value]
-    ladder = [replace(chosen, **{varied: one}) for one in around]
+    ladder = [replace(chosen, **{varied: variant}) for variant in around]
     if varied != "consumers":
         ladder += [replace(chosen, consumers=by * chosen.consumers) for by in (2, 4)]
-    roles = [(NOW, found.setting), *([(CHOSEN, chosen)] if given else []), *((VARIED, one) for one in ladder)]
-    return varied, [pair for at, pair in enumerate(roles) if pair[1] not in [one for _, one in roles[:at]]]
+    roles = [
+        (NOW, replayable.setting),
+        *([(CHOSEN, chosen)] if chosen_values else []),
+        *((VARIED, setting) for setting in ladder),
+    ]
+    return varied, [pair for at, pair in enumerate(roles) if pair[1] not in [setting for _, setting in roles[:at]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +138,9 @@ class Plan:
     most: int
 
     @classmethod
-    def of(cls, found: Replayable, settings: int) -> Plan:
+    def of(cls, replayable: Replayable, settings: int) -> Plan:
         """As the bound of the work allows."""
-        count = len(found.history.messages)
+        count = len(replayable.history.messages)
         replays = RESAMPLES * settings + SEARCHES * REPLAYS_OF_SEARCH
         left = MOST_WORK - count * (settings + REPLAYS_OF_SEARCH)
         return cls(RESAMPLES, SEARCHES, min(count, max(FEWEST_OF_RESAMPLE, left // replays)))
@@ -144,7 +150,7 @@ class Plan:
 class Work:
     """What a worker needs; it runs tasks (setting, resample)."""
 
-    found: Replayable
+    replayable: Replayable
     settings: Sequence[Setting]
     plan: Plan
     share: float
@@ -158,9 +164,9 @@ class Work:
 
 def replayed(work: Work, setting: int, resample: int) -> tuple[simulation.Outcome | None, int | None]:
     """A task: the outcome of a setting, or the consumers that are needed with the chosen one."""
-    history = work.found.history
+    history = work.replayable.history
     if resample:
-        history = replaying.resampled(work.found, random.Random(resample), work.plan.most)
+        history = replaying.resampled(work.replayable, random.Random(resample), work.plan.most)
     if setting == SEARCH:
         chosen = replace(work.settings[min(1, len(work.settings) - 1)], consumers=1)
         return None, simulation.consumers_needed(history, chosen, work.share, work.within)
@@ -197,7 +203,7 @@ def _outcomes(history: History, work: Work) -> DataFrame:
             yield pa.RecordBatch.from_arrays(arrays, names)
 
     tasks = spark.createDataFrame(work.tasks, TASK).repartition(4 * spark.sparkContext.defaultParallelism)
-    actual = spark.createDataFrame([outcome_row(0, ACTUAL, work.found.actual, None)], OUTCOME)
+    actual = spark.createDataFrame([outcome_row(0, ACTUAL, work.replayable.actual, None)], OUTCOME)
     return tasks.mapInArrow(run, OUTCOME).unionByName(actual)
 
 
@@ -221,15 +227,15 @@ def _read(history: History) -> tuple[dict[str, Any], Replayable]:
         raise CannotReplay("Messages of this queue have sessions, whose order a replay does not follow.")
     place = Placed(parts or [request.span])
     arrived = {row["number"]: row["arrived"] for row in rows}
-    made = of_chosen.where(F.col("lost") | F.col("failed") | F.col("well") | F.col("rejected") | F.col("let_go"))
+    usable = of_chosen.where(F.col("lost") | F.col("failed") | F.col("well") | F.col("rejected") | F.col("let_go"))
     events = history.events().where((F.col("kind") == Kind.SETTLE_REFUSED) & (F.col("subqueue") == MAIN))
     refused = events.where(F.col("reason").isin(*RESULTS) & (F.col("at") >= F.lit(request.span.start)))
     refused = refused.join(chosen.select("sequence_number"), "sequence_number", "left_semi")
     deliveries = [
         _delivery(row, place, arrived)
-        for row in made.select(
+        for row in usable.select(
             F.col("sequence_number").alias("number"), "attempt", micros(F.col("received_at")).alias("received"),
-            F.col("held_us").alias("held"), F.col("received_by").alias("holder"), F.col("lock_us").alias("lock"), "lost",
+            F.col("held_us").alias("held_us"), F.col("received_by").alias("holder"), F.col("lock_us").alias("lock"), "lost",
             "failed", (F.coalesce("renewals", F.lit(0)) > 0).alias("renews"),
         ).toArrow().to_pylist()
     ]  # fmt: skip
@@ -239,7 +245,7 @@ def _read(history: History) -> tuple[dict[str, Any], Replayable]:
             F.col("sequence_number").alias("number"), micros(F.col("at")).alias("at"), F.col("actor").alias("holder"), "reason"
         ).toArrow().to_pylist()
     ]  # fmt: skip
-    found = replaying.replayable(
+    replayable = replaying.replayable(
         [_life(row, place) for row in rows], deliveries, refusals, place.until,
         Traits(traits.get("deliveries"), traits.get("notices_crashes", False), traits.get("by_visibility", False)),
         request.values.get("within") or MINUTE,
@@ -247,10 +253,10 @@ def _read(history: History) -> tuple[dict[str, Any], Replayable]:
     before = 0 if parts else attempts.join(lives.select("sequence_number"), "sequence_number", "left_anti").count()
     return {
         "messages": messages, "replayed": len(rows), "generated": sum(bool(row["generated"]) for row in rows), "before": before,
-        "headless": found.headless, "late": found.late, "longest": max(one.place or 1 for one in deliveries),
-        "backlog_ppm": round(1e6 * found.backlog), "blocks": len(found.blocks),
-        "by_messages_ppm": round(1e6 * found.by_messages), "by_waiting_ppm": round(1e6 * found.by_waiting),
-    }, found  # fmt: skip
+        "headless": replayable.headless, "late": replayable.late, "longest": max(delivery.place or 1 for delivery in deliveries),
+        "backlog_ppm": round(1e6 * replayable.backlog), "blocks": len(replayable.blocks),
+        "by_messages_ppm": round(1e6 * replayable.by_messages), "by_waiting_ppm": round(1e6 * replayable.by_waiting),
+    }, replayable  # fmt: skip
 
 
 def _lives(history: History) -> DataFrame:
@@ -345,7 +351,14 @@ def _delivery(row: Mapping[str, Any], place: Placed, arrived: Mapping[int, int])
     received = row["received"] + place.by(arrived[row["number"]])
     result = Result.VANISHED if row["lost"] else Result.FAILED if row["failed"] else Result.WELL
     return Delivery(
-        row["number"], row["attempt"], received, received + (row["held"] or 0), row["holder"], result, row["lock"], row["renews"]
+        row["number"],
+        row["attempt"],
+        received,
+        received + (row["held_us"] or 0),
+        row["holder"],
+        result,
+        row["lock"],
+        row["renews"],
     )
 
 
@@ -354,10 +367,10 @@ def _refusal(row: Mapping[str, Any], place: Placed, arrived: Mapping[int, int]) 
 
 
 def _within(parts: Sequence[Span], column: str) -> Column:
-    found = F.lit(False)
+    condition = F.lit(False)
     for part in parts:
-        found = found | part.has(column)
-    return found
+        condition = condition | part.has(column)
+    return condition
 
 
 def _share(values: Mapping[str, Any]) -> float:
