@@ -35,21 +35,24 @@ def analyse_entities(modeladmin: Any, request: HttpRequest, queryset: QuerySet[E
         return None
     if len(chosen) == 1:
         return _analysed(modeladmin, request, [Subject(chosen, chosen[0].namespace, is_whole=False)])
-    return _analysed(modeladmin, request, _wholes({one.namespace_id: one.namespace for one in chosen}.values()))
+    return _analysed(modeladmin, request, _wholes({entity.namespace_id: entity.namespace for entity in chosen}.values()))
 
 
 @admin.action(description="Analyse history")
 def analyse_namespaces(modeladmin: Any, request: HttpRequest, queryset: QuerySet[Namespace]) -> HttpResponse | None:
     """Analyse all queues of the namespaces, and open the page of the first one."""
-    found = _wholes(queryset.filter(is_system=False).order_by("name"))
-    if not any(one.entities for one in found):
+    subjects = _wholes(queryset.filter(is_system=False).order_by("name"))
+    if not any(subject.entities for subject in subjects):
         modeladmin.message_user(request, "Nothing to analyse: the selected namespaces have no queues.", messages.WARNING)
         return None
-    return _analysed(modeladmin, request, [one for one in found if one.entities])
+    return _analysed(modeladmin, request, [subject for subject in subjects if subject.entities])
 
 
 def _wholes(namespaces: Iterable[Namespace]) -> list[Subject]:
-    return [Subject(list(analysable(Entity.objects.filter(namespace=one))), one, is_whole=True) for one in namespaces]
+    return [
+        Subject(list(analysable(Entity.objects.filter(namespace=namespace))), namespace, is_whole=True)
+        for namespace in namespaces
+    ]
 
 
 def _analysed(modeladmin: Any, request: HttpRequest, subjects: list[Subject]) -> HttpResponse | None:
@@ -59,14 +62,14 @@ def _analysed(modeladmin: Any, request: HttpRequest, subjects: list[Subject]) ->
     if len(subjects) > MOST_NAMESPACES:
         modeladmin.message_user(request, f"Select at most {MOST_NAMESPACES} namespaces at a time.", messages.WARNING)
         return None
-    for one in subjects:
-        reports = first_reports(of_entity=not one.is_whole, actor=actor)
-        form, scope = asked_of(reports, one.query)
+    for subject in subjects:
+        reports = first_reports(of_entity=not subject.is_whole, actor=actor)
+        form, scope = asked_of(reports, subject.query)
         if scope is not None:
             Asked(reports, form, scope).refreshed(actor)
-        audit.done(actor, "start analysis", target=one.name)
+        audit.done(actor, "start analysis", target=subject.name)
     if len(subjects) > 1:
-        names = ", ".join(one.namespace.name for one in subjects[1:])
+        names = ", ".join(subject.namespace.name for subject in subjects[1:])
         modeladmin.message_user(request, f"Also being analysed: {names}.")
     return HttpResponseRedirect(f"{reverse('explorer:analyses')}?{subjects[0].url_query}")
 

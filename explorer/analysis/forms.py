@@ -60,5 +60,7 @@ class ScopeForm(forms.Form):
         if queue := self.cleaned_data["queue"]:
             return Subject([queue], queue.namespace, is_whole=False)
         name = self.cleaned_data["namespace"]
-        here = Namespace.objects.filter(name__iexact=name, deleted_at=None, is_system=False).first() if name else None
-        return Subject(list(analysable(Entity.objects.filter(namespace=here))), here, is_whole=True) if here else None
+        namespace = Namespace.objects.filter(name__iexact=name, deleted_at=None, is_system=False).first() if name else None
+        return (
+            Subject(list(analysable(Entity.objects.filter(namespace=namespace))), namespace, is_whole=True) if namespace else None
+        )

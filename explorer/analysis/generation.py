@@ -50,7 +50,7 @@ def record(
     load: of all queues, or of each. skew: the share of the first queue; None: every queue has the same. Each block of events is a
     transaction. Real messages may arrive only afterwards, so that numbers follow time.
     """
-    events, truths = made(entities, messages=messages, days=days, until=until, load=load, skew=skew, seed=seed)
+    events, truths = generate(entities, messages=messages, days=days, until=until, load=load, skew=skew, seed=seed)
     retention.create_partitions(until.date(), days_before=ceil(days) + 1)
     with archive.connected() as connection:
         for table in _ahead(events.by_time()):
@@ -60,7 +60,7 @@ def record(
     return Generated(events.messages, events.count, truths)
 
 
-def made(
+def generate(
     entities: Sequence[Entity], *, messages: int, days: float, until: datetime, load: Load | Sequence[Load], skew: float | None,
     seed: int, archived: bool = False,
 ) -> tuple[generated.Events, tuple[Truth, ...]]:  # fmt: skip
@@ -69,10 +69,10 @@ def made(
     counts = [round(messages * share) for share in generated.shares(len(entities), skew)]
     queues = [queue_of(entity, reserve(entity, count)) for entity, count in zip(entities, counts, strict=True)]
     played = [
-        generated.played(queue, place, count, days, until, one, seed)
-        for place, (queue, count, one) in enumerate(zip(queues, counts, loads, strict=True))
+        generated.played(queue, place, count, days, until, own_load, seed)
+        for place, (queue, count, own_load) in enumerate(zip(queues, counts, loads, strict=True))
     ]
-    truths = tuple(one.truth for one in played)
+    truths = tuple(entry.truth for entry in played)
     return generated.Events(queues, played, archived=archived), truths
 
 
@@ -101,9 +101,9 @@ def _ahead(items: Iterator) -> Iterator:
     """The items, each of which is made in a thread while the one before is used."""
     done = object()
     with ThreadPoolExecutor(1) as maker:
-        made = maker.submit(next, items, done)
-        while (item := made.result()) is not done:
-            made = maker.submit(next, items, done)
+        upcoming = maker.submit(next, items, done)
+        while (item := upcoming.result()) is not done:
+            upcoming = maker.submit(next, items, done)
             yield item
 
 

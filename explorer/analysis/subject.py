@@ -44,7 +44,7 @@ class Subject:
 
     def with_entities(self, ids: Iterable[int | None]) -> Self:
         """The same with other entities of the namespace, for their names. Deleted ones that are forgotten are left out."""
-        missing = {one for one in ids if one is not None} - self.by_id.keys()
+        missing = {entity_id for entity_id in ids if entity_id is not None} - self.by_id.keys()
         if not missing:
             return self
         others = Entity.objects.filter(pk__in=missing, namespace=self.namespace).order_by("pk")

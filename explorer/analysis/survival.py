@@ -87,7 +87,7 @@ class Curve:
         low, high = place(share - spread), place(share + spread + 1 / self.messages)
         if low < 0:  # at least as long as enough messages were observed
             low = sum(step.at_risk >= FEWEST for step in self._steps) - 1
-        value, least, most = (middle(self._steps[one].number) if one >= 0 else math.inf for one in (at, low, high))
+        value, least, most = (middle(self._steps[index].number) if index >= 0 else math.inf for index in (at, low, high))
         return value, least, most
 
     def at(self, microseconds: int) -> Estimate:

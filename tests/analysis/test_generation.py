@@ -28,7 +28,7 @@ LOAD = load.Load(
 
 def generated_rows(queues, *, messages, load=LOAD, days=1.0, seed=0, skew=None, archived=True):
     """The generated events as rows, and the truths."""
-    events, truths = generation.made(
+    events, truths = generation.generate(
         queues, messages=messages, days=days, until=UNTIL, load=load, skew=skew, seed=seed, archived=archived
     )
     return [row for table in events.by_time() for row in table.to_pylist()], truths

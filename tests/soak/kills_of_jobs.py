@@ -245,7 +245,7 @@ def _only(kind: str) -> Any:
                 pipeline.roll_up(jobs, before=today)
             case "compact":
                 pipeline.compact(jobs, before=today)
-        runs.succeed(jobs.held)
+        runs.succeed(jobs.claim)
 
     return executed
 

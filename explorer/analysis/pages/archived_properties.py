@@ -36,23 +36,24 @@ def analysis_properties(request: HttpRequest) -> HttpResponse:
         raise Http404("no such queue or namespace, or its messages have no properties")
     request.actor = actor_for(request.user, of.namespace.name)
     chosen_keys = properties.chosen(of.ids)
-    kept = list(dict.fromkeys(key for keys in chosen_keys.values() for key in keys))
-    form = KeysForm(request.POST or None, initial={"keys": "\n".join(kept)})
+    known_keys = list(dict.fromkeys(key for keys in chosen_keys.values() for key in keys))
+    form = KeysForm(request.POST or None, initial={"keys": "\n".join(known_keys)})
     done = shell.Act()
     report = f"{reverse('explorer:analysis_report', args=('properties',))}?{of.url_query}"
     back = local(request.GET.get("back", "")) or report
     if request.method == "POST" and form.is_valid():
-        given = form.cleaned_data["keys"].splitlines()
+        new_keys = form.cleaned_data["keys"].splitlines()
         done = shell.act(
-            request, "choose archived properties", None, lambda: properties.choose(of.ids, given, actor=request.actor),
+            request, "choose archived properties", None, lambda: properties.choose(of.ids, new_keys, actor=request.actor),
             target=of.name, says=_says,
         )  # fmt: skip
         if done.error is None:
             return HttpResponseRedirect(back)
+    names = reads.property_names(of.namespace.name, of.ids, actor=request.actor)
     context: dict[str, Any] = {
         "section": "insights", "of": of, "back": back, "most": properties.MOST_KEYS,
-        "proposed": [one for one in reads.property_names(of.namespace.name, of.ids, actor=request.actor) if one not in kept],
-        "differ": len({tuple(chosen_keys.get(one, ())) for one in of.ids}) > 1,
+        "proposed": [name for name in names if name not in known_keys],
+        "differ": len({tuple(chosen_keys.get(entity_id, ())) for entity_id in of.ids}) > 1,
     }  # fmt: skip
     return shell.show_form(request, "analysis/properties", form, done=done, **context)
 

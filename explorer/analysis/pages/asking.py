@@ -54,8 +54,8 @@ class Asked:
 
 def form_for(analyses: Sequence[Analysis], data: Mapping[str, Any]) -> ReportForm:
     """The form with the fields of all of these reports."""
-    kinds = list(dict.fromkeys(one.form for one in analyses if one.form is not ReportForm))
-    kinds = [one for one in kinds if not any(other is not one and issubclass(other, one) for other in kinds)]
+    kinds = list(dict.fromkeys(analysis.form for analysis in analyses if analysis.form is not ReportForm))
+    kinds = [kind for kind in kinds if not any(other is not kind and issubclass(other, kind) for other in kinds)]
     return _joined(kinds, analyses)(data)
 
 
@@ -107,6 +107,6 @@ def _joined(kinds: Sequence[type[ReportForm]], analyses: Sequence[Analysis]) -> 
     own = {name: value for kind in reversed(kinds) for name, value in kind.DEFAULTS.items()}
     defaults = own if own and len(analyses) == 1 else own | dict(ReportForm.DEFAULTS)  # several have a range in common
     joined: type[ReportForm] = type("JoinedForm", tuple(kinds) or (ReportForm,), {"DEFAULTS": defaults})
-    if any("compare" in one.form.base_fields for one in analyses):
+    if any("compare" in analysis.form.base_fields for analysis in analyses):
         joined.base_fields["compare"] = ReportForm.base_fields["compare"]
     return joined

@@ -70,8 +70,10 @@ def answers(analyses: Sequence[Analysis], scope: Scope, form: Any) -> list[Answe
     stored = submission.results_of(analyses, scope, form)
     submission.note_opened(stored.values())
     return [
-        Answer(one, result, card_of(one, result, scope, form.cleaned_data)) if (result := stored.get(one.slug)) else Answer(one)
-        for one in analyses
+        Answer(analysis, result, card_of(analysis, result, scope, form.cleaned_data))
+        if (result := stored.get(analysis.slug))
+        else Answer(analysis)
+        for analysis in analyses
     ]
 
 
@@ -79,9 +81,9 @@ def card_of(analysis: Analysis, result: AnalysisResult, scope: Scope, values: Ma
     """The card of a result: the stored one, if it is of this result and of this version; else a new one, which is stored."""
     stamp = f"{_version()} {get_script_prefix()} {result.made_at.isoformat()}"
     if result.card:
-        made = msgpack.unpackb(result.card)
-        if made.pop("stamp") == stamp:
-            return Card(**made)
+        stored_card = msgpack.unpackb(result.card)
+        if stored_card.pop("stamp") == stamp:
+            return Card(**stored_card)
     card = made_card(analysis, report_of(analysis, result, scope, values))
     packed = msgpack.packb({**asdict(card), "stamp": stamp})
     AnalysisResult.objects.filter(pk=result.pk, made_at=result.made_at).update(card=packed)
@@ -103,7 +105,7 @@ def made_card(analysis: Analysis, report: Report) -> Card:
     picture = render_to_string("explorer/analysis/_figure.html", {**context, "figure": first}) if first else ""
     details = render_to_string("explorer/analysis/_details.html", {**context, "sections": others}) if others else ""
     return Card(
-        report.finding, report.refusal, picture, details, list(report.notes), [(one.value, one.url) for one in report.links],
+        report.finding, report.refusal, picture, details, list(report.notes), [(link.value, link.url) for link in report.links],
         report.generated,
     )  # fmt: skip
 

@@ -45,9 +45,13 @@ class Choice:
 
 def first_reports(*, of_entity: bool, actor: Actor) -> list[Analysis]:
     """The overview, and the first report of each question."""
-    firsts = (next(one.analyses(of_entity=of_entity), None) for one in QUESTIONS)
-    found = [BY_SLUG[OVERVIEW], *firsts]
-    return [one for one in found if one and one.right in actor.rights and (of_entity or not one.needs_entity)]
+    firsts = (next(question.analyses(of_entity=of_entity), None) for question in QUESTIONS)
+    candidates = [BY_SLUG[OVERVIEW], *firsts]
+    return [
+        analysis
+        for analysis in candidates
+        if analysis and analysis.right in actor.rights and (of_entity or not analysis.needs_entity)
+    ]
 
 
 @shell.page
@@ -55,7 +59,7 @@ def first_reports(*, of_entity: bool, actor: Actor) -> list[Analysis]:
 def analyses(request: HttpRequest) -> HttpResponse:
     """GET: `path` in a namespace leads to the queue of that name. POST answers all questions anew."""
     request.actor.require(Right.BROWSE, "the analyses")
-    data, part, shown = parameters(request)
+    data, part, answers_shown = parameters(request)
     if data.get("path") and data.get("namespace"):
         return HttpResponseRedirect(f"{reverse('explorer:analyses')}?queue={_queue_named(data['namespace'], data['path'])}")
     scope = asked_of((), data)[1]
@@ -70,18 +74,18 @@ def analyses(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('explorer:analyses')}?{scope.url_query}")
     if part == DETAILS:
         return _details(asked)
-    return _show(request, asked, part, shown)
+    return _show(request, asked, part, answers_shown)
 
 
-def _show(request: HttpRequest, asked: Asked, part: str, shown: str) -> HttpResponse:
+def _show(request: HttpRequest, asked: Asked, part: str, answers_shown: str) -> HttpResponse:
     """The page; or how far the run is, and with a new answer and once it is over, all that can be new."""
-    overview = [one for one in asked.analyses if one.slug == OVERVIEW]
+    overview = [analysis for analysis in asked.analyses if analysis.slug == OVERVIEW]
     run = asked.last_run()
     if not part and not (run and not run.is_over) and overview:
         run = Asked(overview, asked.form, asked.scope).opened(request.actor) or run
-    if part == PROGRESS and is_unchanged(run, shown):
+    if part == PROGRESS and is_unchanged(run, answers_shown):
         return shell.show(request, "analysis/landing", _progress(asked.scope, run), fragment="analysis/_progress")
-    context = _context(request, asked.scope) | _found(asked) | _progress(asked.scope, run)
+    context = _context(request, asked.scope) | _answers_context(asked) | _progress(asked.scope, run)
     context["problem"] = "" if run and not run.is_over else context["no_spark"]
     response = shell.show(request, "analysis/landing", context, fragment="analysis/_landing")
     if part == PROGRESS:
@@ -89,24 +93,24 @@ def _show(request: HttpRequest, asked: Asked, part: str, shown: str) -> HttpResp
     return response
 
 
-def _found(asked: Asked) -> dict[str, Any]:
-    found = {one.analysis.slug: one for one in cards.answers(asked.analyses, asked.scope, asked.form)}
+def _answers_context(asked: Asked) -> dict[str, Any]:
+    answers = {answer.analysis.slug: answer for answer in cards.answers(asked.analyses, asked.scope, asked.form)}
     of_entity = not asked.scope.is_whole
-    firsts = ((one, next(one.analyses(of_entity=of_entity), None)) for one in QUESTIONS)
-    overview = found.get(OVERVIEW)
+    firsts = ((question, next(question.analyses(of_entity=of_entity), None)) for question in QUESTIONS)
+    overview = answers.get(OVERVIEW)
     results = [overview.result] if overview and overview.result else []
     return {
-        "choices": [Choice(question, found.get(first.slug) if first else None) for question, first in firsts],
+        "choices": [Choice(question, answers.get(first.slug) if first else None) for question, first in firsts],
         "answers": [overview] if overview else [],
         "updated_at": overview.result.made_at if overview and overview.result else None,
-        "warnings": list(dict.fromkeys(note for one in results for note in one.notes)),
+        "warnings": list(dict.fromkeys(note for result in results for note in result.notes)),
     }
 
 
 def _details(asked: Asked) -> HttpResponse:
-    for one in cards.answers([one for one in asked.analyses if one.slug == OVERVIEW], asked.scope, asked.form):
-        if one.card:
-            return shown_details(one.card)
+    for answer in cards.answers([analysis for analysis in asked.analyses if analysis.slug == OVERVIEW], asked.scope, asked.form):
+        if answer.card:
+            return shown_details(answer.card)
     raise Http404("no such result")
 
 
@@ -127,7 +131,9 @@ def _context(request: HttpRequest, of: Subject | None) -> dict[str, Any]:
         "namespaces": list(_namespaces(request)),
         "queues": _suggested(of),
         "questions": QUESTIONS,
-        "reports": [one for one in ANALYSES if one.right in request.actor.rights and (not of or _is_about(one, of))],
+        "reports": [
+            analysis for analysis in ANALYSES if analysis.right in request.actor.rights and (not of or _is_about(analysis, of))
+        ],
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
@@ -138,10 +144,10 @@ def _context(request: HttpRequest, of: Subject | None) -> dict[str, Any]:
 
 def _runs(of: Subject | None) -> list[AnalysisRun]:
     """The newest runs: all of them; or those of the namespace, of its queue only if `of` is one."""
-    found = AnalysisRun.objects.defer("log_tail")
+    newest_first = AnalysisRun.objects.defer("log_tail")
     if of:
-        found = found.filter(namespace=of.namespace.name, **({} if of.is_whole else {"subject": of.name}))
-    return list(found[: NEWEST + 1])
+        newest_first = newest_first.filter(namespace=of.namespace.name, **({} if of.is_whole else {"subject": of.name}))
+    return list(newest_first[: NEWEST + 1])
 
 
 def _is_about(analysis: Analysis, of: Subject) -> bool:
@@ -149,23 +155,23 @@ def _is_about(analysis: Analysis, of: Subject) -> bool:
 
 
 def _namespaces(request: HttpRequest) -> Iterator[str]:
-    found = sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
-    return (one.name for one in found if not one.is_system)
+    visible = sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
+    return (row.name for row in visible if not row.is_system)
 
 
 def _suggested(of: Subject | None) -> list[str]:
     """The names of the queues of the namespace, the first MOST_SUGGESTED of them."""
     if of is None:
         return []
-    here = analysable(Entity.objects.filter(namespace=of.namespace, deleted_at=None))
-    return list(here.values_list("path", flat=True)[:MOST_SUGGESTED])
+    queues = analysable(Entity.objects.filter(namespace=of.namespace, deleted_at=None))
+    return list(queues.values_list("path", flat=True)[:MOST_SUGGESTED])
 
 
 def _queue_named(namespace: str, path: str) -> int:
     """Raises EntityNotFound."""
     named = analysable(Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path.strip()))
-    found = named.order_by("-deleted_at").values_list("pk", "deleted_at")
-    present = [pk for pk, deleted_at in found if deleted_at is None] or [pk for pk, _ in found]
+    matches = named.order_by("-deleted_at").values_list("pk", "deleted_at")
+    present = [pk for pk, deleted_at in matches if deleted_at is None] or [pk for pk, _ in matches]
     if not present:
         raise EntityNotFound(f"{namespace}/{path}")
     return present[0]

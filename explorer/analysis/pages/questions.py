@@ -49,11 +49,11 @@ class Page:
 def question(request: HttpRequest, slug: str) -> HttpResponse:
     """One of the five questions. POST makes its reports anew."""
     request.actor.require(Right.BROWSE, "the analyses")
-    found = QUESTION_BY_SLUG.get(slug)
-    if found is None:
+    asked_question = QUESTION_BY_SLUG.get(slug)
+    if asked_question is None:
         raise Http404("no such question")
-    analyses = [one for one in found.analyses(of_entity=True) if one.right in request.actor.rights]
-    return _answer(request, Page(found.title, "", analyses, reverse("explorer:analysis_question", args=(slug,)), slug))
+    analyses = [analysis for analysis in asked_question.analyses(of_entity=True) if analysis.right in request.actor.rights]
+    return _answer(request, Page(asked_question.title, "", analyses, reverse("explorer:analysis_question", args=(slug,)), slug))
 
 
 @shell.page
@@ -73,29 +73,36 @@ def state_of(run: AnalysisRun | None) -> dict[str, Any]:
     """The context of a run's progress. Loads no run."""
     if run is None:
         return {"run": None}
-    return {"run": run, "is_left": is_left(run), "made": run.results.count(), "progress": progress_of(run, datetime.now(UTC))}
+    return {
+        "run": run,
+        "is_left": is_left(run),
+        "made_count": run.results.count(),
+        "progress": progress_of(run, datetime.now(UTC)),
+    }
 
 
-def is_unchanged(run: AnalysisRun | None, shown: str) -> bool:
+def is_unchanged(run: AnalysisRun | None, answers_shown: str) -> bool:
     """Whether a run goes on and has made no answer since a page showed so many of them."""
-    return run is not None and not run.is_over and str(run.results.count()) == shown
+    return run is not None and not run.is_over and str(run.results.count()) == answers_shown
 
 
 def parameters(request: HttpRequest) -> tuple[dict[str, str], str, str]:
     """The parameters of a page, and apart from them PART and MADE, which the request's parameters lack afterwards."""
     data = request.GET.dict()
-    part, shown = data.pop(PART, ""), data.pop(MADE, "")
+    part, answers_shown = data.pop(PART, ""), data.pop(MADE, "")
     request.GET = QueryDict(mutable=True)
     request.GET.update(data)
-    return data, part, shown
+    return data, part, answers_shown
 
 
 def _answer(request: HttpRequest, page: Page) -> HttpResponse:
-    data, part, shown = parameters(request)
+    data, part, answers_shown = parameters(request)
     form, scope = asked_of(page.analyses, data)
     if scope is None:
         raise Http404("no such queue or namespace")
-    analyses = [one for one in page.analyses if not scope.is_whole or not one.needs_entity] if scope.entities else []
+    analyses = (
+        [analysis for analysis in page.analyses if not scope.is_whole or not analysis.needs_entity] if scope.entities else []
+    )
     asked = Asked(analyses, form, scope)
     if not form.is_valid():
         return _show(request, page, asked, status=400)
@@ -104,7 +111,7 @@ def _answer(request: HttpRequest, page: Page) -> HttpResponse:
     if "file" in data:
         return _file(asked, data["file"])
     if part == PROGRESS:
-        return _progress(request, page, asked, shown)
+        return _progress(request, page, asked, answers_shown)
     if part == DETAILS:
         return _details(request, asked, data.get("report", ""))
     run = asked.opened(request.actor) if analyses else None
@@ -120,10 +127,10 @@ def _made_anew(request: HttpRequest, page: Page, asked: Asked) -> HttpResponse:
     return HttpResponseRedirect(f"{page.url}?{request.GET.urlencode()}")
 
 
-def _progress(request: HttpRequest, page: Page, asked: Asked, shown: str) -> HttpResponse:
+def _progress(request: HttpRequest, page: Page, asked: Asked, answers_shown: str) -> HttpResponse:
     """How far the run is. With a new answer, and once the run is over: the answers, which replace those of before."""
     run = asked.last_run()
-    if is_unchanged(run, shown):
+    if is_unchanged(run, answers_shown):
         return shell.show(request, "analysis/question", _context(page, asked, run=run), fragment="analysis/_progress")
     context = _context(page, asked, run=run, answers=cards.answers(asked.analyses, asked.scope, asked.form))
     response = shell.show(request, "analysis/question", context, fragment="analysis/_answers")
@@ -133,11 +140,11 @@ def _progress(request: HttpRequest, page: Page, asked: Asked, shown: str) -> Htt
 
 def _details(request: HttpRequest, asked: Asked, slug: str) -> HttpResponse:
     """The details of a report, which a page of several reports loads when they are opened."""
-    chosen = [one for one in asked.analyses if one.slug == slug]
-    found = cards.answers(chosen, asked.scope, asked.form)
-    if not found or not found[0].card:
+    chosen = [analysis for analysis in asked.analyses if analysis.slug == slug]
+    answers = cards.answers(chosen, asked.scope, asked.form)
+    if not answers or not answers[0].card:
         raise Http404("no such result")
-    return shown_details(found[0].card)
+    return shown_details(answers[0].card)
 
 
 def shown_details(card: cards.Card) -> HttpResponse:
@@ -157,24 +164,24 @@ def _file(asked: Asked, name: str) -> HttpResponse:
     return files.download(table, f"vitrine-{analysis.slug}-{table.name}-{slugify(asked.scope.name)}", file_format)
 
 
-def _show(request: HttpRequest, page: Page, asked: Asked, *, status: int = 200, **found: Any) -> HttpResponse:
-    return shell.show(request, "analysis/question", _context(page, asked, **found), status=status)
+def _show(request: HttpRequest, page: Page, asked: Asked, *, status: int = 200, **more_context: Any) -> HttpResponse:
+    return shell.show(request, "analysis/question", _context(page, asked, **more_context), status=status)
 
 
 def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answers: Sequence[cards.Answer] = ()) -> dict[str, Any]:
     query = asked.form.query
     shared = {name: value for name, value in query.items() if name in ReportForm.base_fields}
-    of_one_queue = [one for one in page.analyses if one not in asked.analyses and asked.scope.entities]
-    results = [one.result for one in answers if one.result]
-    notes = dict.fromkeys(note for one in results for note in one.notes)
+    of_one_queue = [analysis for analysis in page.analyses if analysis not in asked.analyses and asked.scope.entities]
+    results = [answer.result for answer in answers if answer.result]
+    notes = dict.fromkeys(note for result in results for note in result.notes)
     return {
         "section": "insights", "page": page, "form": asked.form, "scope": asked.scope, "query": urlencode(query),
         "shared_query": urlencode(shared), "answers": answers,
         "is_single": not page.slug, "questions": QUESTIONS if page.slug else (), "ranges": RANGES,
         "own_fields": own_fields(asked.form), "of_one_queue": of_one_queue,
         "queues": _queues(asked.scope) if of_one_queue else (),
-        "updated_at": min((one.made_at for one in results), default=None), "warnings": list(notes),
-        "generated": max((one.card.generated for one in answers if one.card), default=0),
+        "updated_at": min((result.made_at for result in results), default=None), "warnings": list(notes),
+        "generated": max((answer.card.generated for answer in answers if answer.card), default=0),
         "problem": "" if run and not run.is_over else problem(),
         **state_of(run),
     }  # fmt: skip
@@ -186,4 +193,4 @@ def own_fields(form: ReportForm) -> list[Any]:
 
 
 def _queues(scope: Scope) -> Sequence[Any]:
-    return [one for one in scope.entities if not one.deleted_at][:MOST_QUEUES]
+    return [entity for entity in scope.entities if not entity.deleted_at][:MOST_QUEUES]

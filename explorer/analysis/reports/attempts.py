@@ -60,15 +60,17 @@ def receiver_name(actor: str | None) -> str:
 
 def messages_section(scope: Scope, deliveries: Iterable[Any], title: str) -> Section:
     """The deliveries of messages as a Gantt chart, with its table. deliveries: rows as jobs.reports.locks.worst makes them."""
-    in_order = sorted(deliveries, key=lambda one: (one.entity_id, one.sequence_number, one.received_at, one.ended_at))
-    each = [list(rows) for _, rows in groupby(in_order, key=lambda one: (one.entity_id, one.sequence_number))]
-    each.sort(key=lambda rows: (-sum(not one.well for one in rows), rows[0].entity_id, rows[0].sequence_number))
+    in_order = sorted(
+        deliveries, key=lambda delivery: (delivery.entity_id, delivery.sequence_number, delivery.received_at, delivery.ended_at)
+    )
+    each = [list(rows) for _, rows in groupby(in_order, key=lambda delivery: (delivery.entity_id, delivery.sequence_number))]
+    each.sort(key=lambda rows: (-sum(not delivery.well for delivery in rows), rows[0].entity_id, rows[0].sequence_number))
     ends = {kind: words(kind, scope.namespace.family).word for kind in NAMES}
-    drawn = [(f"#{rows[0].sequence_number}", [_bar(one, rows[0].received_at, ends) for one in rows]) for rows in each]
-    there = {one.outcome for one in in_order}
+    drawn = [(f"#{rows[0].sequence_number}", [_bar(delivery, rows[0].received_at, ends) for delivery in rows]) for rows in each]
+    outcomes = {delivery.outcome for delivery in in_order}
     figure = Figure(
-        title, [gantt(drawn, one) for one in WIDTHS], "gantt", "by time since the first delivery",
-        [(name, ends[kind]) for kind, name in NAMES.items() if kind in there],
+        title, [gantt(drawn, width) for width in WIDTHS], "gantt", "by time since the first delivery",
+        [(name, ends[kind]) for kind, name in NAMES.items() if kind in outcomes],
     )  # fmt: skip
     data = [_row(scope, rows, ends) for rows in each]
     return Section.with_table("messages", title, MESSAGES, data, figures=[figure])
@@ -77,12 +79,12 @@ def messages_section(scope: Scope, deliveries: Iterable[Any], title: str) -> Sec
 def _row(scope: Scope, rows: Sequence[Any], ends: Mapping[EventKind, str]) -> tuple[Any, ...]:
     first, last = rows[0], rows[-1]
     link = Link(f"#{first.sequence_number}", scope.message_url(first.entity_id, first.sequence_number))
-    failed, lost = sum(not one.well for one in rows), sum(one.lost for one in rows)
+    failed, lost = sum(not delivery.well for delivery in rows), sum(delivery.lost for delivery in rows)
     return link, scope.paths[first.entity_id], len(rows), failed, lost, first.received_at, ends.get(last.outcome, "other")
 
 
-def _bar(one: Any, first: Any, ends: Mapping[EventKind, str]) -> tuple[str, Any, Any, str]:
-    reason = f" ({one.error})" if one.error else ""
-    how = f"{ends.get(one.outcome, 'other')}{reason} after {brief(one.ended_at - one.received_at)}"
-    title = f"delivery {one.attempt or '?'} by {receiver_name(one.receiver)}: {how}"
-    return NAMES.get(one.outcome, "other"), one.received_at - first, one.ended_at - first, title
+def _bar(delivery: Any, first: Any, ends: Mapping[EventKind, str]) -> tuple[str, Any, Any, str]:
+    reason = f" ({delivery.error})" if delivery.error else ""
+    how = f"{ends.get(delivery.outcome, 'other')}{reason} after {brief(delivery.ended_at - delivery.received_at)}"
+    title = f"delivery {delivery.attempt or '?'} by {receiver_name(delivery.receiver)}: {how}"
+    return NAMES.get(delivery.outcome, "other"), delivery.received_at - first, delivery.ended_at - first, title

@@ -48,7 +48,7 @@ class Metric:
         """The value with its band."""
         if side is None:
             return ""
-        ends = [percent(one) if not self.is_duration else _time(one) if math.isfinite(one) else "?" for one in side[1:]]
+        ends = [percent(bound) if not self.is_duration else _time(bound) if math.isfinite(bound) else "?" for bound in side[1:]]
         return f"{self.value(side)} ({ends[0]} – {ends[1]})"
 
     @property
@@ -58,8 +58,8 @@ class Metric:
 
 def metrics(times: Sequence[Times], shares: Sequence[Any]) -> list[Metric]:
     """What is compared: the times before and after, and the rows of counts. None: there is no such row."""
-    curves = {"waiting": [one.curve for one in times], "processing": [Curve(one.work, {}) for one in times]}
-    found = [
+    curves = {"waiting": [entry.curve for entry in times], "processing": [Curve(entry.work, {}) for entry in times]}
+    all_metrics = [
         Metric(f"{name}, {words}", True, *(curve.band(share) for curve in sides))
         for name, sides in curves.items()
         for words, share in (("median", 0.5), ("95\xa0%", 0.95))
@@ -69,8 +69,8 @@ def metrics(times: Sequence[Times], shares: Sequence[Any]) -> list[Metric]:
         ("lost locks", "lock_lost", "deliveries"),
         ("lost messages", "lost", "left"),
     ):
-        found.append(Metric(name, False, *(_share(row, part, whole) for row in shares)))
-    return found
+        all_metrics.append(Metric(name, False, *(_share(row, part, whole) for row in shares)))
+    return all_metrics
 
 
 def _share(row: Any, part: str, whole: str) -> Band | None:

@@ -53,39 +53,39 @@ class Flow:
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    known, span = tables.one("known"), scope.range
-    shown = span.axis(known.since)
-    found = flow(shown.starts, [row for row in tables["flow"] if row.entity_id is None])
+    known, span = tables.only_row("known"), scope.range
+    axis = span.axis(known.since)
+    series = flow(axis.starts, [row for row in tables["flow"] if row.entity_id is None])
     total = next((row for row in tables["backlogs"] if row.entity_id is None), None)
     queues = [row for row in tables["backlogs"] if row.entity_id is not None]
-    said = sentence(scope, found, total)
+    finding = sentence(scope, series, total)
     if scope.is_whole and total and total.most and len(queues) > 1:
-        said += f" {largest_queue(scope, queues)}"
+        finding += f" {largest_queue(scope, queues)}"
     if not total:
-        return Report(said, (), NOTES)
+        return Report(finding, (), NOTES)
     steps = [row for row in tables["flow"] if row.entity_id is not None and row.at is not None]
     details = [*_by_queue(scope, queues, known.since), *_by_step(scope, steps, known.since)]
-    data = Table("flow", "Data", NUMBERS, _rows(scope, found, known.since), is_axis=True)
-    pictures = _pictures(scope, shown, found, tables.one("before").entered)
-    return Report(said, [*pictures, *details, Section("data", "Data", table=data)], NOTES, known.generated)
+    data = Table("flow", "Data", NUMBERS, _rows(scope, series, known.since), is_axis=True)
+    pictures = _pictures(scope, axis, series, tables.only_row("before").entered)
+    return Report(finding, [*pictures, *details, Section("data", "Data", table=data)], NOTES, known.generated)
 
 
 def flow(starts: Sequence[datetime], rows: Iterable[Any]) -> Flow:
     """The flow in these intervals. rows: at (None: all before), entered, left, depth, most; intervals in which nothing moved have
     none. Pure."""
     by_time = {row.at: row for row in rows}
-    found, depth = Flow(starts, [], [], [], []), by_time[None].depth if None in by_time else 0
+    counts, depth = Flow(starts, [], [], [], []), by_time[None].depth if None in by_time else 0
     for at in starts:
         row = by_time.get(at)
         entered, left, depth, most = (row.entered, row.left, row.depth, row.most) if row else (0, 0, depth, depth)
-        found.entered.append(entered)
-        found.left.append(left)
-        found.depth.append(depth)
-        found.most.append(most)
-    return found
+        counts.entered.append(entered)
+        counts.left.append(left)
+        counts.depth.append(depth)
+        counts.most.append(most)
+    return counts
 
 
-def sentence(scope: Scope, found: Flow, total: Any) -> str:
+def sentence(scope: Scope, series: Flow, total: Any) -> str:
     """When the backlog was largest, since when, how long it took to drain, and whether it shrinks. total: as in the table."""
     name, span = scope.name, scope.range
     if total is None:
@@ -95,20 +95,20 @@ def sentence(scope: Scope, found: Flow, total: Any) -> str:
         step = "5 minutes" if span.finest < timedelta(hours=1) else "an hour"
         return f"{entered}; none {'was' if total.entered == 1 else 'were'} in the queue at the end of a step of {step}."
     began = f"from {moment(total.since)} on" if total.since else "since before the range"
-    said = (
+    text = (
         f"The backlog of {name} was largest at {moment(reached(span, total.most_at))}: {counted(total.most, 'message')}, {began}."
     )
     if total.until:
-        return f"{said} It drained within {brief(total.until - total.most_at)}. {_now(found.depth[-1])}."
-    gain = found.left[-1] - found.entered[-1]
-    pace = (span.end - max(found.starts[-1], span.start)) / gain if gain > 0 else None
-    left = f"; at the last pace it is empty in {brief(found.depth[-1] * pace)}" if pace and found.depth[-1] else ""
-    return f"{said} It did not drain: {_now(found.depth[-1])[0].lower()}{_now(found.depth[-1])[1:]}{left}."
+        return f"{text} It drained within {brief(total.until - total.most_at)}. {_now(series.depth[-1])}."
+    gain = series.left[-1] - series.entered[-1]
+    pace = (span.end - max(series.starts[-1], span.start)) / gain if gain > 0 else None
+    left = f"; at the last pace it is empty in {brief(series.depth[-1] * pace)}" if pace and series.depth[-1] else ""
+    return f"{text} It did not drain: {_now(series.depth[-1])[0].lower()}{_now(series.depth[-1])[1:]}{left}."
 
 
 def largest_queue(scope: Scope, rows: Iterable[Any]) -> str:
     """The queue with the largest backlog. rows: of the table "backlogs"."""
-    first = max(rows, key=lambda one: one.most)
+    first = max(rows, key=lambda row: row.most)
     at = moment(reached(scope.range, first.most_at))
     return f"The largest of one queue was that of {scope.paths[first.entity_id]}, {first.most:,} at {at}."
 
@@ -122,22 +122,22 @@ def _now(depth: int) -> str:
     return f"At the end {counted(depth, 'message')} {'was' if depth == 1 else 'were'} in the queue" if depth else "It ended empty"
 
 
-def _pictures(scope: Scope, shown: Axis, found: Flow, before: int) -> list[Section]:
+def _pictures(scope: Scope, axis: Axis, series: Flow, before: int) -> list[Section]:
     """The backlog; what entered and left, and entered in the range to compare with."""
-    span, starts = scope.range, found.starts
-    text = f"{counted(sum(found.entered), 'message')} entered, {sum(found.left):,} left."
+    span, starts = scope.range, series.starts
+    text = f"{counted(sum(series.entered), 'message')} entered, {sum(series.left):,} left."
     if scope.compared:
-        text += f" {difference(sum(found.entered), before, scope.compared)}"
-    traffic = {"entered": found.entered, "left": found.left}
+        text += f" {difference(sum(series.entered), before, scope.compared)}"
+    traffic = {"entered": series.entered, "left": series.left}
     return [
         Section("backlog", "Backlog", figures=[Figure(
             f"Largest backlog by {span.unit}",
-            [count_lines(starts, {"active": found.most}, one, partial=shown.partial) for one in WIDTHS],
+            [count_lines(starts, {"active": series.most}, width, partial=axis.partial) for width in WIDTHS],
             caption=f"messages in the queue, the largest of each {span.unit}, UTC", columns="most depth",
         )]),
         Section("traffic", "Entered and left", text, [Figure(
             f"Messages that entered and left by {span.unit}",
-            [count_lines(starts, traffic, one, partial=shown.partial) for one in WIDTHS],
+            [count_lines(starts, traffic, width, partial=axis.partial) for width in WIDTHS],
             caption=f"messages by {span.unit}", keys=[("entered", "entered"), ("left", "left")], columns="entered left",
         )]),
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def _pictures(scope: Scope, shown: Axis, found: Flow, before: int) -> list[Secti
 def _by_queue(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list[Section]:
     """The largest backlog of each queue; it leads to the messages that were in it and have left."""
     data, span = [], scope.range
-    for row in sorted(rows, key=lambda one: (-one.most, -one.entered)):
+    for row in sorted(rows, key=lambda queue: (-queue.most, -queue.entered)):
         query = {"queue": row.entity_id}
         end = reached(span, row.most_at)
         data.append(
@@ -164,7 +164,7 @@ def _by_step(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list[
     if not rows or not scope.is_whole:
         return []
     span, data = scope.range, []
-    for row in sorted(rows, key=lambda one: (one.at, scope.paths[one.entity_id])):
+    for row in sorted(rows, key=lambda step: (step.at, scope.paths[step.entity_id])):
         query, end = {"queue": row.entity_id}, min(row.at + span.bucket, span.end)
         left = _left(query, row.left, since or row.at, row.at, end)
         data.append((row.at, scope.paths[row.entity_id], _entered(query, row.entered, row.at, end), left, row.depth))
@@ -172,10 +172,10 @@ def _by_step(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list[
     return [Section.with_table("steps", title, STEPS, data)]
 
 
-def _rows(scope: Scope, found: Flow, since: datetime | None) -> list[tuple[Any, ...]]:
+def _rows(scope: Scope, series: Flow, since: datetime | None) -> list[tuple[Any, ...]]:
     """The intervals for the table, newest first."""
     span, rows = scope.range, []
-    for at, entered, left, depth, most in zip(found.starts, found.entered, found.left, found.depth, found.most, strict=True):
+    for at, entered, left, depth, most in zip(series.starts, series.entered, series.left, series.depth, series.most, strict=True):
         start, end = max(at, span.start), min(at + span.bucket, span.end)
         numbers = _entered(scope.query, entered, start, end), _left(scope.query, left, since or start, start, end)
         rows.append((at, *numbers, depth, most))

@@ -72,7 +72,7 @@ class Peak:
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    known, end = tables.one("known"), floor(scope.range.end, HOUR)
+    known, end = tables.only_row("known"), floor(scope.range.end, HOUR)
     if known.since is None:
         return Report(f"No messages entered or left {scope.name}.")
     weeks = min(MOST_WEEKS, (end - floor(known.since, HOUR)) // WEEK)
@@ -81,9 +81,9 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
             f"The history of {scope.name} begins at {moment(known.since)}. Whether a backlog comes again can be told from "
             f"{moment(known.since + FEWEST_WEEKS * WEEK)} on: it takes {FEWEST_WEEKS} weeks of history."
         )
-    found = peaks(tables["peaks"], weeks)
+    repeating = peaks(tables["peaks"], weeks)
     backlog, *details = _coming(scope, tables["hours"], weeks)
-    return Report(sentence(scope, found, weeks), [backlog, _peaks(scope, found, end), *details], NOTES, known.generated)
+    return Report(sentence(scope, repeating, weeks), [backlog, _peaks(scope, repeating, end), *details], NOTES, known.generated)
 
 
 def peaks(rows: Iterable[Any], weeks: int) -> list[Peak]:
@@ -93,27 +93,27 @@ def peaks(rows: Iterable[Any], weeks: int) -> list[Peak]:
         seen = [week for week in row.weeks if week < weeks]
         if len(seen) >= max(FEWEST_WEEKS, weeks / 2):
             by_queue.setdefault(row.entity_id, {})[row.slot] = {week: row.backlog[week] for week in seen}
-    found = []
+    repeating = []
     for entity_id, slots in by_queue.items():
         for run in _runs(sorted(slots)):
             most: dict[int, int] = {}
             for slot in run:
                 for week, backlog in slots[slot].items():
                     most[week] = max(most.get(week, 0), backlog)
-            found.append(Peak(entity_id, run[0], len(run), dict(sorted(most.items()))))
-    return sorted(found, key=lambda one: (-one.median, one.slot, one.entity_id))
+            repeating.append(Peak(entity_id, run[0], len(run), dict(sorted(most.items()))))
+    return sorted(repeating, key=lambda peak: (-peak.median, peak.slot, peak.entity_id))
 
 
-def sentence(scope: Scope, found: Sequence[Peak], weeks: int) -> str:
+def sentence(scope: Scope, repeating: Sequence[Peak], weeks: int) -> str:
     """Which backlog comes again, and when next."""
-    if not found:
+    if not repeating:
         return (
             f"No backlog of {scope.name} came again: in no hour of the week was it large in {FEWEST_WEEKS} or more of the last "
             f"{weeks} weeks."
         )
-    first = found[0]
+    first = repeating[0]
     at = next_at(first, scope.now)
-    others = f" {counted(len(found) - 1, 'other peak repeats', 'other peaks repeat')}." if len(found) > 1 else ""
+    others = f" {counted(len(repeating) - 1, 'other peak repeats', 'other peaks repeat')}." if len(repeating) > 1 else ""
     return (
         f"Probably yes: {scope.paths[first.entity_id]} had a large backlog on {first.when} UTC in {len(first.most)} of {weeks} "
         f"weeks (median {counted(first.median, 'message')}, at most {max(first.most.values()):,}). It is expected next on "
@@ -157,14 +157,14 @@ def _coming(scope: Scope, rows: Iterable[Any], weeks: int) -> list[Section]:
     data: list[tuple[Any, ...]] = []
     for at in starts:
         row = by_slot[(at - floor(at, WEEK)) // HOUR]  # of the hour of the week
-        spread = [(round(median(one)), min(one), max(one)) for one in (row.arrivals[:weeks], row.backlog[:weeks])]
+        spread = [(round(median(counts)), min(counts), max(counts)) for counts in (row.arrivals[:weeks], row.backlog[:weeks])]
         data.append((at, *spread[0], *spread[1]))
     word = f"of the last {weeks} weeks"
 
     def section(name: str, title: str, series: str, first: int, columns: str, label: str) -> Section:
         lines = {key: [row[first + i] for row in data] for i, key in enumerate((series, "low", "high"))}
         keys = [(series, f"median {word}"), ("low", f"least and most {word}")]
-        charts = [count_lines(starts, lines, one) for one in WIDTHS]
+        charts = [count_lines(starts, lines, width) for width in WIDTHS]
         return Section(name, title, figures=[Figure(label, charts, keys=keys, columns=columns)])
 
     backlog = section(
@@ -179,15 +179,15 @@ def _coming(scope: Scope, rows: Iterable[Any], weeks: int) -> list[Section]:
     return [backlog, arrivals, numbers]
 
 
-def _peaks(scope: Scope, found: Sequence[Peak], end: datetime) -> Section:
+def _peaks(scope: Scope, repeating: Sequence[Peak], end: datetime) -> Section:
     """The peaks that repeat; when they were seen last leads to the backlog of that time."""
     rows = []
-    for one in found:
-        seen = last_at(one, end)
-        url = report_url("flow", {"queue": one.entity_id}, seen - HOUR, seen + (one.hours + 1) * HOUR)
+    for peak in repeating:
+        seen = last_at(peak, end)
+        url = report_url("flow", {"queue": peak.entity_id}, seen - HOUR, seen + (peak.hours + 1) * HOUR)
         rows.append(
-            (one.when, scope.paths[one.entity_id], len(one.most), one.median, max(one.most.values()), Link(seen, url),
-             next_at(one, scope.now))
+            (peak.when, scope.paths[peak.entity_id], len(peak.most), peak.median, max(peak.most.values()), Link(seen, url),
+             next_at(peak, scope.now))
         )  # fmt: skip
     return Section("peaks", "Peaks that repeat", table=Table("peaks", "Peaks", PEAKS, rows, empty="No peak repeats."))
 

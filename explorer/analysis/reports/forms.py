@@ -66,8 +66,8 @@ class ReportForm(ScopeForm):
     @property
     def query(self) -> dict[str, Any]:
         """The parameters of a URL that ask the same."""
-        given = {name: self.data.get(name) for name in self.fields}
-        return {name: value for name, value in given.items() if value not in (None, "")}
+        submitted = {name: self.data.get(name) for name in self.fields}
+        return {name: value for name, value in submitted.items() if value not in (None, "")}
 
     def scope(self) -> Scope | None:
         """None: there is no such queue or namespace. Of an invalid form, as far as it is valid."""

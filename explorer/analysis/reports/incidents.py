@@ -91,44 +91,44 @@ class Change:
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    length, about = timedelta(hours=int(values["window"])), tables.one("about")
-    known, onsets = changes(tables["changes"]), sorted(tables["onsets"], key=lambda one: one.number)
+    length, about = timedelta(hours=int(values["window"])), tables.only_row("about")
+    known, onsets = changes(tables["changes"]), sorted(tables["onsets"], key=lambda onset: onset.number)
     times = times_by(tables["times"], "point", "number", "side")
-    shares = {(one.point, one.number, one.side): one for one in tables["shares"]}
+    shares = {(row.point, row.number, row.side): row for row in tables["shares"]}
 
     def figures(point: str, number: int) -> list[Metric]:
         places = [(point, number, side) for side in ("before", "after")]
-        return metrics([times.get(one, Times()) for one in places], [shares.get(one) for one in places])
+        return metrics([times.get(place, Times()) for place in places], [shares.get(place) for place in places])
 
-    causes = {one.number: nearest(one, known, scope.now, length) for one in onsets}
-    said = sentence(onsets, causes, scope, length, partial(figures, "onset"))
+    causes = {onset.number: nearest(onset, known, scope.now, length) for onset in onsets}
+    finding = sentence(onsets, causes, scope, length, partial(figures, "onset"))
     sections = []
     if onsets:
         first = onsets[0]
         title = f"{scope.paths[first.entity_id]} before and after {moment(first.at)}"
-        data = [one.columns for one in figures("onset", first.number)]
+        data = [metric.columns for metric in figures("onset", first.number)]
         sections = [
             _picture(scope.range, first, causes[1], tables, scope.paths),
             _onsets(scope, onsets, causes, length),
             Section.with_table("figures", title, FIGURES, data),
         ]
     if known:
-        rows = [_change(scope, one, figures("change", one.number), shares, length) for one in known]
+        rows = [_change(scope, change, figures("change", change.number), shares, length) for change in known]
         sections.append(Section.with_table("changes", "Changes", CHANGES, rows))
     deploy = Link("Mark a deploy", f"{reverse('explorer:mark_deploy')}?{scope.url_query}")
     notes = NOTES if about.real_clock else (*NOTES, OTHER_CLOCK)
-    return Report(said, sections, notes, about.generated, links=[deploy])
+    return Report(finding, sections, notes, about.generated, links=[deploy])
 
 
 def changes(rows: Sequence[Any]) -> list[Change]:
     """Those of settings and deploys, newest first. Revisions without a difference are left out. Pure."""
-    found = []
-    for row in sorted(rows, key=lambda one: one.number):
+    real_changes = []
+    for row in sorted(rows, key=lambda change: change.number):
         if row.name is not None:
-            found.append(Change(row.number, row.at, f"the deploy of {row.name}", row.actor))
+            real_changes.append(Change(row.number, row.at, f"the deploy of {row.name}", row.actor))
         elif words := differences(json.loads(row.old), json.loads(row.new)):
-            found.append(Change(row.number, row.at, words, row.actor, row.entity_id))
-    return found
+            real_changes.append(Change(row.number, row.at, words, row.actor, row.entity_id))
+    return real_changes
 
 
 def differences(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> str:
@@ -141,8 +141,8 @@ def differences(before: Mapping[str, str | None], after: Mapping[str, str | None
 def nearest(onset: Any, known: Sequence[Change], now: datetime, length: timedelta) -> Change | None:
     """The change of this queue, or of all, that precedes an onset most closely, at most so long before its step. Pure."""
     over = onset.at + step_of(onset.at, now)
-    before = [one for one in known if one.entity_id in (None, onset.entity_id) and onset.at - length <= one.at < over]
-    return max(before, key=lambda one: (one.at, one.entity_id is not None), default=None)
+    before = [change for change in known if change.entity_id in (None, onset.entity_id) and onset.at - length <= change.at < over]
+    return max(before, key=lambda change: (change.at, change.entity_id is not None), default=None)
 
 
 def step_of(at: datetime, now: datetime) -> timedelta:
@@ -159,17 +159,17 @@ def sentence(onsets: Sequence[Any], causes: Mapping[int, Change | None], scope: 
         )
     first = onsets[0]
     subject, name = SUBJECTS[first.kind], scope.paths[first.entity_id]
-    said = f"{subject.format(name)} rose from {percent(_before(first))} to {percent(_after(first))} at {moment(first.at)}"
-    median = next((one for one in figures(first.number) if one.name == "waiting, median"), None)
+    text = f"{subject.format(name)} rose from {percent(_before(first))} to {percent(_after(first))} at {moment(first.at)}"
+    median = next((metric for metric in figures(first.number) if metric.name == "waiting, median"), None)
     if first.kind == "waiting" and median and median.before and median.after:
-        said += f" (median wait {median.value(median.before)} → {median.value(median.after)})"
+        text += f" (median wait {median.value(median.before)} → {median.value(median.after)})"
     cause = causes[first.number]
     if cause is None:
-        said += f"; no change or deploy is known in the {PERIODS[str(length // timedelta(hours=1))]} before."
+        text += f"; no change or deploy is known in the {PERIODS[str(length // timedelta(hours=1))]} before."
     else:
-        said += f", {_since(first, cause)} {cause.words}."
+        text += f", {_since(first, cause)} {cause.words}."
     others = len(onsets) - 1
-    return said if not others else f"{said} {counted(others, 'other onset')} {'is' if others == 1 else 'are'} listed below."
+    return text if not others else f"{text} {counted(others, 'other onset')} {'is' if others == 1 else 'are'} listed below."
 
 
 def _since(onset: Any, cause: Change) -> str:
@@ -189,10 +189,10 @@ def _after(onset: Any) -> float:
 
 def _flat(settings: Mapping[str, str | None]) -> dict[str, Any]:
     """Settings by name, those in force before those that were set. settings: their values as texts, objects as JSON."""
-    found: dict[str, Any] = {name: value for name, value in settings.items() if not (value or "").startswith("{")}
+    flat: dict[str, Any] = {name: value for name, value in settings.items() if not (value or "").startswith("{")}
     for group in ("options", "effective"):
-        found |= json.loads(settings.get(group) or "{}")
-    return found
+        flat |= json.loads(settings.get(group) or "{}")
+    return flat
 
 
 def _text(value: Any) -> str:
@@ -209,13 +209,13 @@ def _picture(span: Range, onset: Any, cause: Change | None, tables: Tables, name
     if onset.kind == "waiting":
         known = times_by(tables["waits"], "at")
         rows = [known.get(at, Times()) for at in starts]
-        waits = {name: [one.wait(share) for one in rows] for name, share in (("p50", 0.5), ("p95", 0.95))}
-        charts = [duration_lines(starts, waits, one, partial=span.partial, marks=marks) for one in WIDTHS]
+        waits = {name: [times_of_step.wait(share) for times_of_step in rows] for name, share in (("p50", 0.5), ("p95", 0.95))}
+        charts = [duration_lines(starts, waits, width, partial=span.partial, marks=marks) for width in WIDTHS]
         label = f"Waiting of {names[onset.entity_id]} by {span.unit}"
     else:
-        by_time = {one.at: 100 * one.bad / one.total for one in tables["chart"]}
+        by_time = {point.at: 100 * point.bad / point.total for point in tables["chart"]}
         shares = {"dead": [by_time.get(at) for at in starts]}
-        charts = [count_lines(starts, shares, one, partial=span.partial, marks=marks) for one in WIDTHS]
+        charts = [count_lines(starts, shares, width, partial=span.partial, marks=marks) for width in WIDTHS]
         keys, label = [("dead", f"{TROUBLE[onset.kind]}, per cent")], f"{title} by {span.unit}, per cent"
     caption = "T: trouble begins" + (f"; C: {cause.words}" if cause else "")
     return Section("onset", title, figures=[Figure(label, charts, caption=caption, keys=keys)])
@@ -223,31 +223,33 @@ def _picture(span: Range, onset: Any, cause: Change | None, tables: Tables, name
 
 def _onsets(scope: Scope, onsets: Sequence[Any], causes: Mapping[int, Change | None], length: timedelta) -> Section:
     rows = []
-    for one in onsets:
-        cause, until = causes[one.number], one.at + length
-        of = {"queue": one.entity_id}
+    for onset in onsets:
+        cause, until = causes[onset.number], onset.at + length
+        of = {"queue": onset.entity_id}
         url = (
-            messages_url(of, one.at, until) if one.kind == "waiting"
-            else messages_url(of, one.at - measures.AGED, until, left_start=one.at, left_end=until, order="left")
+            messages_url(of, onset.at, until) if onset.kind == "waiting"
+            else messages_url(of, onset.at - measures.AGED, until, left_start=onset.at, left_end=until, order="left")
         )  # fmt: skip
-        ago = max(one.at - cause.at, timedelta(0)) if cause else None
+        ago = max(onset.at - cause.at, timedelta(0)) if cause else None
         rows.append((
-            Link(one.at, url), scope.paths[one.entity_id], TROUBLE[one.kind], _before(one), _after(one), one.after_bad,
-            cause.words if cause else None, ago,
+            Link(onset.at, url), scope.paths[onset.entity_id], TROUBLE[onset.kind], _before(onset), _after(onset),
+            onset.after_bad, cause.words if cause else None, ago,
         ))  # fmt: skip
     return Section.with_table("onsets", "Onsets", ONSETS, rows)
 
 
-def _change(scope: Scope, one: Change, found: Sequence[Metric], shares: Mapping[Any, Any], length: timedelta) -> tuple[Any, ...]:
-    of = {"queue": one.entity_id} if one.entity_id is not None else scope.query
+def _change(
+    scope: Scope, change: Change, metrics_of_change: Sequence[Metric], shares: Mapping[Any, Any], length: timedelta
+) -> tuple[Any, ...]:
+    of = {"queue": change.entity_id} if change.entity_id is not None else scope.query
     counts = []
-    for side, start in (("before", one.at - length), ("after", one.at)):
-        row = shares.get(("change", one.number, side))
+    for side, start in (("before", change.at - length), ("after", change.at)):
+        row = shares.get(("change", change.number, side))
         url = messages_url(of, start - measures.AGED, start + length, left_start=start, left_end=start + length)
         counts.append(Link(row.left if row else 0, url))
-    name = scope.paths.get(one.entity_id or 0, "all queues" if scope.is_whole else scope.name)
-    differs = "; ".join(metric.words for metric in found if metric.differs)
-    return one.at, one.words, name, actor_name(one.actor), *counts, differs or None
+    name = scope.paths.get(change.entity_id or 0, "all queues" if scope.is_whole else scope.name)
+    differs = "; ".join(metric.words for metric in metrics_of_change if metric.differs)
+    return change.at, change.words, name, actor_name(change.actor), *counts, differs or None
 
 
 ANALYSIS = Analysis(

@@ -51,43 +51,43 @@ NOTES = (
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     steps: dict[str, list[Any]] = defaultdict(list)
-    for one in sorted(tables["steps"], key=lambda one: one.step):
-        steps[one.route].append(one)
+    for step in sorted(tables["steps"], key=lambda step: step.step):
+        steps[step.route].append(step)
     routes = ordered(tables["routes"], steps)
-    named = scope.with_entities(one.entity_id for one in tables["steps"])
-    said = sentence(routes, steps, named.paths)
+    named = scope.with_entities(step.entity_id for step in tables["steps"])
+    finding = sentence(routes, steps, named.paths)
     if scope.compared:
-        said += f" {difference(sum(one.journeys for one in routes), tables.one('before').journeys, scope.compared)}"
-    examples = {(one.route, one.kind): one for one in tables["examples"]}
+        finding += f" {difference(sum(route.journeys for route in routes), tables.only_row('before').journeys, scope.compared)}"
+    examples = {(example.route, example.kind): example for example in tables["examples"]}
     sections = _sections(named, routes, steps, examples) if routes else ()
-    return Report(said, sections, NOTES, sum(one.generated for one in routes))
+    return Report(finding, sections, NOTES, sum(route.generated for route in routes))
 
 
 def ordered(routes: Iterable[Any], steps: Mapping[str, Sequence[Any]]) -> list[Any]:
     """Routes with forwards, moves or correlation before those of topics and resubmits alone; then most journeys first. Pure."""
-    return sorted(routes, key=lambda one: (not is_followed(steps[one.route]), -one.journeys, -one.p50_us, one.route))
+    return sorted(routes, key=lambda route: (not is_followed(steps[route.route]), -route.journeys, -route.p50_us, route.route))
 
 
 def is_followed(steps: Iterable[Any]) -> bool:
-    return any(one.how in FOLLOWED for one in steps)
+    return any(step.how in FOLLOWED for step in steps)
 
 
 def sentence(routes: Sequence[Any], steps: Mapping[str, Sequence[Any]], names: Mapping[int, str]) -> str:
     """How long journeys of the first route took, and where they spent their time."""
     if not routes:
         return "No messages went on to another queue in this range."
-    first, total = routes[0], sum(one.journeys for one in routes)
+    first, total = routes[0], sum(each.journeys for each in routes)
     place, share = slowest(steps[first.route])
     half, most = (brief(duration(us)) for us in (first.p50_us, first.p95_us))
     route = _words(steps[first.route], names)
-    said = f"{counted(first.journeys, 'journey')} went {route}, half within {half}, 95\xa0% within {most}"
-    said += f"; {percent(share)} of the time was in {_name(place, names)}." if share else "."
-    return said if total == first.journeys else f"{said} {counted(len(routes), 'route')} had {counted(total, 'journey')}."
+    text = f"{counted(first.journeys, 'journey')} went {route}, half within {half}, 95\xa0% within {most}"
+    text += f"; {percent(share)} of the time was in {_name(place, names)}." if share else "."
+    return text if total == first.journeys else f"{text} {counted(len(routes), 'route')} had {counted(total, 'journey')}."
 
 
 def slowest(steps: Sequence[Any]) -> tuple[Any, float]:
     """The step in which most time was spent, and its share. Pure."""
-    most, total = max(steps, key=lambda one: one.sum_us), sum(one.sum_us for one in steps)
+    most, total = max(steps, key=lambda step: step.sum_us), sum(step.sum_us for step in steps)
     return most, most.sum_us / total if total else 0.0
 
 
@@ -97,44 +97,44 @@ def _sections(
     first, names, sections = routes[0], named.paths, []
     if is_followed(steps[first.route]):
         for kind, title in (("median", "Median journey"), ("longest", "Longest journey")):
-            if one := examples.get((first.route, kind)):
-                sections.append(_waterfall(one, kind, title, names))
-    data = [_step(i, one, steps[first.route], names) for i, one in enumerate(steps[first.route], 1)]
+            if example := examples.get((first.route, kind)):
+                sections.append(_waterfall(example, kind, title, names))
+    data = [_step(i, step, steps[first.route], names) for i, step in enumerate(steps[first.route], 1)]
     title = f"Steps: {_words(steps[first.route], names)}"
     sections.append(Section.with_table("steps", title, STEPS, data))
-    rows = [_route(named, one, steps[one.route], examples.get((one.route, "longest"))) for one in routes]
+    rows = [_route(named, route, steps[route.route], examples.get((route.route, "longest"))) for route in routes]
     return [*sections, Section.with_table("routes", "Routes", ROUTES, rows)]
 
 
-def _waterfall(one: Any, kind: str, title: str, names: Mapping[int, str]) -> Section:
+def _waterfall(journey: Any, kind: str, title: str, names: Mapping[int, str]) -> Section:
     """A row for each step of a journey: how long it waited, and how long it then took."""
     rows = []
-    for leg in one.legs:
+    for leg in journey.legs:
         since, left = (timedelta(microseconds=leg[name]) for name in ("since_us", "left_us"))
         received = left if leg["received_us"] is None else timedelta(microseconds=leg["received_us"])
         bars = [("waiting", since, received, f"waited {brief(received - since)}")]
         if leg["received_us"] is not None:
             bars.append(("held", received, left, f"received, left after {brief(left - received)}"))
         rows.append((names.get(leg["entity_id"], "a deleted queue"), bars))
-    label = f"{title}, from {moment(one.start)} UTC: time in each queue"
-    keys, caption = [("waiting", "waited"), ("held", "received, until it left")], f"from {moment(one.start)} UTC"
+    label = f"{title}, from {moment(journey.start)} UTC: time in each queue"
+    keys, caption = [("waiting", "waited"), ("held", "received, until it left")], f"from {moment(journey.start)} UTC"
     charts = [gantt(rows, variant) for variant in WIDTHS]
     return Section(kind, title, figures=[Figure(label, charts, "gantt", caption, keys)])
 
 
-def _step(number: int, one: Any, steps: Sequence[Any], names: Mapping[int, str]) -> tuple[Any, ...]:
+def _step(number: int, step: Any, steps: Sequence[Any], names: Mapping[int, str]) -> tuple[Any, ...]:
     total = sum(each.sum_us for each in steps)
-    times = [duration(us) for us in (one.begins_us, one.waits_us, one.p50_us, one.p95_us)]
-    return str(number), _name(one, names), one.how or "sent", *times, one.sum_us / total if total else 0.0
+    times = [duration(us) for us in (step.begins_us, step.waits_us, step.p50_us, step.p95_us)]
+    return str(number), _name(step, names), step.how or "sent", *times, step.sum_us / total if total else 0.0
 
 
-def _route(named: Scope, one: Any, steps: Sequence[Any], longest: Any) -> tuple[Any, ...]:
+def _route(named: Scope, route: Any, steps: Sequence[Any], longest: Any) -> tuple[Any, ...]:
     place, share = slowest(steps)
     last, link = longest.legs[-1] if longest else None, None
     if last and last["entity_id"] in named.by_id:
         link = Link(f"#{last['sequence_number']}", named.message_url(last["entity_id"], last["sequence_number"]))
-    lengths = [duration(us) for us in (one.p50_us, one.p95_us, one.longest_us)]
-    return _words(steps, named.paths), one.journeys, *lengths, _name(place, named.paths), share, link
+    lengths = [duration(us) for us in (route.p50_us, route.p95_us, route.longest_us)]
+    return _words(steps, named.paths), route.journeys, *lengths, _name(place, named.paths), share, link
 
 
 def _name(step: Any, names: Mapping[int, str]) -> str:
@@ -143,7 +143,7 @@ def _name(step: Any, names: Mapping[int, str]) -> str:
 
 def _words(steps: Iterable[Any], names: Mapping[int, str]) -> str:
     """A route in words: "orders → (forwarded) audit"."""
-    return " ".join(f"→ ({one.how}) {_name(one, names)}" if one.how else _name(one, names) for one in steps)
+    return " ".join(f"→ ({step.how}) {_name(step, names)}" if step.how else _name(step, names) for step in steps)
 
 
 ANALYSIS = Analysis(

@@ -90,10 +90,10 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
     chosen = MessagesForm(request.GET)
     if not chosen.is_valid() or chosen.subject is None:
         raise Http404("no such number")
-    values, entities, found = chosen.cleaned_data, chosen.subject.by_id, chosen.find()
+    values, entities, matching = chosen.cleaned_data, chosen.subject.by_id, chosen.find()
     name, family = chosen.subject.namespace.name, chosen.subject.namespace.family
-    rows = [(one, of := entities[one.entity_id], EntityAddress(name, of.path)) for one in found.rows]
-    context: dict[str, Any] = {"section": "insights", "found": found, "values": values, "subject": chosen.subject}
+    rows = [(message, of := entities[message.entity_id], EntityAddress(name, of.path)) for message in matching.rows]
+    context: dict[str, Any] = {"section": "insights", "matching": matching, "values": values, "subject": chosen.subject}
     if not values["deliveries"]:
         context |= {
             "rows": [(*row, wording.OUTCOMES[row[0].outcome]) for row in rows], "orders": messages.ORDERS,
@@ -110,11 +110,13 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
 
 def _conditions(values: Mapping[str, Any]) -> str:
     """What the messages have in common besides their outcome, as the end of a sentence."""
-    found = ""
+    conditions = ""
     if values["left_start"]:
-        found += f" that left the queue from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M} UTC"
+        conditions += (
+            f" that left the queue from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M} UTC"
+        )
     if values["key"]:
-        found += f", with {dimensions.words(values['key'], values['value'])}"
+        conditions += f", with {dimensions.words(values['key'], values['value'])}"
     if values["cause"]:
-        found += f", with the reason “{values['cause']}”"
-    return found
+        conditions += f", with the reason “{values['cause']}”"
+    return conditions

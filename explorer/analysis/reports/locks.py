@@ -81,14 +81,14 @@ class Lost:
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     rows = tables["losses"]
-    by_queue, queues = lost_by(rows, "entity_id"), [one for one in tables["deliveries"] if one.entity_id is not None]
-    queues.sort(key=lambda one: (-one.lost, scope.paths[one.entity_id]))
-    said = sentence(scope, queues, by_queue)
+    by_queue, queues = lost_by(rows, "entity_id"), [row for row in tables["deliveries"] if row.entity_id is not None]
+    queues.sort(key=lambda queue: (-queue.lost, scope.paths[queue.entity_id]))
+    finding = sentence(scope, queues, by_queue)
     if scope.compared:
-        said += f" {_compared(tables.one('before'), scope.compared)}"
+        finding += f" {_compared(tables.only_row('before'), scope.compared)}"
     sections = [_queues(scope, queues, by_queue)]
     if queues and queues[0].lost:
-        receivers = [one for one in tables["deliveries"] if one.entity_id is None]
+        receivers = [row for row in tables["deliveries"] if row.entity_id is None]
         title = "Deliveries of the messages that lost the most locks"
         sections = [
             _by_time(scope.range, rows),
@@ -97,23 +97,27 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
             _receivers(scope, receivers, lost_by(rows, "receiver")),
         ]
     return Report(
-        said, sections if queues else (), NOTES, sum(one.generated for one in queues), links=_links(scope, queues, by_queue)
+        finding,
+        sections if queues else (),
+        NOTES,
+        sum(queue.generated for queue in queues),
+        links=_links(scope, queues, by_queue),
     )
 
 
 def lost_by(rows: Sequence[Any], key: str) -> dict[Any, Lost]:
     """The lost locks by a column of the table "losses". Pure."""
-    found: dict[Any, Lost] = {}
+    lost_by_value: dict[Any, Lost] = {}
     for row in rows:
         if (value := getattr(row, key)) is None:
             continue
-        lost = found.setdefault(value, Lost())
+        lost = lost_by_value.setdefault(value, Lost())
         if row.cause is None:  # of all causes
             lost.late, lost.needed, lost.needed_95 = row.late, duration(row.needed_us), duration(row.needed_95_us)
         else:
             lost.causes[row.cause] = row.lost
             lost.last = max(lost.last or row.last_at, row.last_at)
-    return found
+    return lost_by_value
 
 
 def sentence(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) -> str:
@@ -123,26 +127,26 @@ def sentence(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) 
         return f"No messages of {scope.name} were received in this range."
     because, worst = scope.family.texts.lock_lost, queues[0]
     if not worst.lost:
-        deliveries = counted(sum(one.deliveries for one in queues), "delivery", "deliveries")
-        said = f"None of {deliveries} of {scope.name} ended because {because}"
+        deliveries = counted(sum(queue.deliveries for queue in queues), "delivery", "deliveries")
+        text = f"None of {deliveries} of {scope.name} ended because {because}"
         if len(queues) == 1 and worst.timed:
-            said += f"; 95\xa0% of those that succeeded took at most {brief(duration(worst.held_us))} of the lock"
-            said += f" of {brief(duration(worst.lock_us))}"
-        return f"{said}."
+            text += f"; 95\xa0% of those that succeeded took at most {brief(duration(worst.held_us))} of the lock"
+            text += f" of {brief(duration(worst.lock_us))}"
+        return f"{text}."
     lost, path = by_queue[worst.entity_id], scope.paths[worst.entity_id]
     deliveries = counted(worst.deliveries, "delivery", "deliveries")
-    said = f"{worst.lost:,} of {deliveries} of {path} ({percent(worst.lost / worst.deliveries)}) ended because {because}"
-    others = sum(one.lost > 0 for one in queues) - 1
-    said += f", more than of {counted(others, 'other queue')}" if others else ""
+    text = f"{worst.lost:,} of {deliveries} of {path} ({percent(worst.lost / worst.deliveries)}) ended because {because}"
+    others = sum(queue.lost > 0 for queue in queues) - 1
+    text += f", more than of {counted(others, 'other queue')}" if others else ""
     cause = max(lost.causes, key=lambda name: lost.causes[name])
-    said += f", {'mostly ' if len(lost.causes) > 1 else ''}because {BECAUSE[cause]}"
-    said += f" of {brief(duration(worst.lock_us))}" if cause == "longer" and worst.lock_us else ""
+    text += f", {'mostly ' if len(lost.causes) > 1 else ''}because {BECAUSE[cause]}"
+    text += f" of {brief(duration(worst.lock_us))}" if cause == "longer" and worst.lock_us else ""
     if lost.needed and lost.needed_95:
-        said += (
+        text += (
             f"; a lock of at least {human(at_least(lost.needed_95))} would have kept 95\xa0% of the {lost.late:,} that were "
             f"settled too late, in the median {brief(lost.needed)} after the receipt"
         )
-    return f"{said}."
+    return f"{text}."
 
 
 def at_least(needed: timedelta) -> timedelta:
@@ -153,28 +157,28 @@ def at_least(needed: timedelta) -> timedelta:
 
 def _by_time(span: Range, rows: Sequence[Any]) -> Section:
     label, caption = f"Lost locks by {span.unit} and cause", f"by the {span.unit} in which the message was received"
-    return by_interval(span, ((one.cause, one.at, one.lost) for one in rows), CAUSES, label, caption)
+    return by_interval(span, ((row.cause, row.at, row.lost) for row in rows), CAUSES, label, caption)
 
 
 def _queues(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) -> Section:
     data = []
-    for one in queues:
-        lost, query = by_queue.get(one.entity_id, Lost()), {"queue": one.entity_id}
+    for queue in queues:
+        lost, query = by_queue.get(queue.entity_id, Lost()), {"queue": queue.entity_id}
         data.append((
-            scope.paths[one.entity_id], _link(scope, query, one.deliveries, "all"), _link(scope, query, one.lost, "lost"),
-            one.lost / one.deliveries, *lost.columns, duration(one.lock_us), duration(one.held_us),
-            one.nearly / one.timed if one.timed else None, lost.late, lost.needed, lost.needed_95,
+            scope.paths[queue.entity_id], _link(scope, query, queue.deliveries, "all"), _link(scope, query, queue.lost, "lost"),
+            queue.lost / queue.deliveries, *lost.columns, duration(queue.lock_us), duration(queue.held_us),
+            queue.nearly / queue.timed if queue.timed else None, lost.late, lost.needed, lost.needed_95,
         ))  # fmt: skip
     return Section.with_table("queues", "Use of the lock", QUEUES, data)
 
 
 def _receivers(scope: Scope, receivers: Sequence[Any], by_receiver: Mapping[str, Lost]) -> Section:
     data = []
-    for one in sorted(receivers, key=lambda one: (-one.lost, one.receiver)):
-        lost = by_receiver[one.receiver]
-        endings = (("all", one.deliveries), ("lost", one.lost))
-        numbers = (_link(scope, scope.query, count, ending, one.receiver) for ending, count in endings)
-        data.append((receiver_name(one.receiver), *numbers, one.lost / one.deliveries, *lost.columns, lost.last))
+    for receiver in sorted(receivers, key=lambda receiver: (-receiver.lost, receiver.receiver)):
+        lost = by_receiver[receiver.receiver]
+        endings = (("all", receiver.deliveries), ("lost", receiver.lost))
+        numbers = (_link(scope, scope.query, count, ending, receiver.receiver) for ending, count in endings)
+        data.append((receiver_name(receiver.receiver), *numbers, receiver.lost / receiver.deliveries, *lost.columns, lost.last))
     return Section.with_table("receivers", "By receiver", RECEIVERS, data)
 
 

@@ -44,17 +44,17 @@ NOTES = (
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    total, causes, span = tables.one("totals"), tables["causes"], scope.range
-    named = scope.with_entities(one for row in tables["routes"] for one in (row.from_entity_id, row.to_entity_id))
-    said = sentence(causes, total, scope.paths)
+    total, causes, span = tables.only_row("totals"), tables["causes"], scope.range
+    named = scope.with_entities(entity_id for row in tables["routes"] for entity_id in (row.from_entity_id, row.to_entity_id))
+    finding = sentence(causes, total, scope.paths)
     if scope.compared:
-        said += f" {difference(total.lost or 0, total.before or 0, scope.compared)}"
+        finding += f" {difference(total.lost or 0, total.before or 0, scope.compared)}"
     sections = [
         _by_time(span, tables["times"]),
-        Section.with_table("causes", "Causes", CAUSES, [_cause(scope, one) for one in causes]),
-        Section.with_table("routes", "Paths", ROUTES, [_route(scope, one, named.paths) for one in tables["routes"]]),
+        Section.with_table("causes", "Causes", CAUSES, [_cause(scope, cause) for cause in causes]),
+        Section.with_table("routes", "Paths", ROUTES, [_route(scope, route, named.paths) for route in tables["routes"]]),
     ]
-    return Report(said, sections if causes else (), NOTES, total.generated or 0)
+    return Report(finding, sections if causes else (), NOTES, total.generated or 0)
 
 
 def sentence(causes: Sequence[Any], total: Any, names: Mapping[int, str]) -> str:
@@ -63,17 +63,17 @@ def sentence(causes: Sequence[Any], total: Any, names: Mapping[int, str]) -> str
         return "No messages were lost in this range."
     share = f"{percent(total.lost / total.left)} of those that left"
     first: Any = causes[0]
-    new: Any = next((one for one in causes if is_new(one, total.begun)), None)
+    new: Any = next((cause for cause in causes if is_new(cause, total.begun)), None)
     if len(causes) == 1:
         since = f", new since {moment(first.since)}" if new else ""
         return f"{counted(first.messages, 'message')} of {_words(first, names)}{since} ({share})."
     if new is first:
-        said = f"{first.messages:,} of {_words(first, names)}, new since {moment(first.since)}"
+        text = f"{first.messages:,} of {_words(first, names)}, new since {moment(first.since)}"
     else:
-        said = f"most often {first.messages:,} of {_words(first, names)}"
+        text = f"most often {first.messages:,} of {_words(first, names)}"
     if new and new is not first:
-        said += f"; new since {moment(new.since)}: {new.messages:,} of {_words(new, names)}"
-    return f"{counted(total.lost, 'message')} were lost ({share}): {said}."
+        text += f"; new since {moment(new.since)}: {new.messages:,} of {_words(new, names)}"
+    return f"{counted(total.lost, 'message')} were lost ({share}): {text}."
 
 
 def is_new(cause: Any, begun: datetime | None) -> bool:
@@ -89,34 +89,34 @@ def _words(cause: Any, names: Mapping[int, str]) -> str:
 
 
 def _by_time(span: Range, rows: Iterable[Any]) -> Section:
-    cells = ((LOST[one.outcome], one.at, one.messages) for one in rows)
+    cells = ((LOST[row.outcome], row.at, row.messages) for row in rows)
     label, caption = f"Lost messages by {span.unit} and outcome", f"by the {span.unit} in which they were lost"
     return by_interval(span, cells, {name: wording.OUTCOMES[name] for name in LOST.values()}, label, caption)
 
 
-def _cause(scope: Scope, one: Any) -> tuple[Any, ...]:
-    span, name = scope.range, LOST[one.outcome]
+def _cause(scope: Scope, cause: Any) -> tuple[Any, ...]:
+    span, name = scope.range, LOST[cause.outcome]
     url = messages_url(
-        {"queue": one.entity_id}, one.entered_at, span.end, left_start=span.start, left_end=span.end, outcome=name,
-        cause=one.cause or "", order="left",
+        {"queue": cause.entity_id}, cause.entered_at, span.end, left_start=span.start, left_end=span.end, outcome=name,
+        cause=cause.cause or "", order="left",
     )  # fmt: skip
-    link = Link(one.messages, url)
-    return scope.paths[one.entity_id], wording.OUTCOMES[name], one.cause, link, one.first_at, one.last_at, one.since
+    link = Link(cause.messages, url)
+    return scope.paths[cause.entity_id], wording.OUTCOMES[name], cause.cause, link, cause.first_at, cause.last_at, cause.since
 
 
-def _route(scope: Scope, one: Any, names: Mapping[int, str]) -> tuple[Any, ...]:
-    queue, name, span = names[one.entity_id], LOST[one.outcome], scope.range
-    origin = "senders" if one.from_entity_id is None else names.get(one.from_entity_id, "another queue")
-    if one.from_entity_id == one.entity_id:
+def _route(scope: Scope, route: Any, names: Mapping[int, str]) -> tuple[Any, ...]:
+    queue, name, span = names[route.entity_id], LOST[route.outcome], scope.range
+    origin = "senders" if route.from_entity_id is None else names.get(route.from_entity_id, "another queue")
+    if route.from_entity_id == route.entity_id:
         origin = f"{queue} (again)"  # resubmitted, or activated when it was due
-    destination = names.get(one.to_entity_id) if one.to_entity_id is not None else None
+    destination = names.get(route.to_entity_id) if route.to_entity_id is not None else None
     if name == "dead_lettered" and not destination:
         destination = f"dead letters of {queue}"
     url = messages_url(
-        {"queue": one.entity_id}, span.start - LOOK_BACK, span.end, left_start=span.start, left_end=span.end, outcome=name,
-        origin=one.from_entity_id or 0, destination=one.to_entity_id or 0, order="left",
+        {"queue": route.entity_id}, span.start - LOOK_BACK, span.end, left_start=span.start, left_end=span.end, outcome=name,
+        origin=route.from_entity_id or 0, destination=route.to_entity_id or 0, order="left",
     )  # fmt: skip
-    return origin, queue, wording.OUTCOMES[name], destination, Link(one.messages, url)
+    return origin, queue, wording.OUTCOMES[name], destination, Link(route.messages, url)
 
 
 ANALYSIS = Analysis(

@@ -79,7 +79,7 @@ ATTEMPT = pa.schema([  # of rows of lives that ended a delivery
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedMessage:
     """A message. outcome: a name of outcomes.COLUMNS, or "other". waiting: enqueued to first received; processing: last received
     to settled by a receiver. ended_at: None: it is still in the queue."""
 
@@ -107,7 +107,7 @@ class Delivery:
     outcome: int
     reason: str | None
     received_at: datetime
-    held: timedelta | None
+    held_time: timedelta | None
     received_by: str | None
 
 
@@ -133,10 +133,10 @@ def find(
     destination: int | None = None,
     order: str = "waiting",
 ) -> Found:
-    """The messages of the main lists of entities, as Listed. entered, left: the ranges in which they were enqueued, and left; at
-    least one. Without `left` those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". cause:
-    the reason without numbers and ids; empty: without one. key, value: of dimensions. origin, destination: the entity of the
-    message that this one was made from, or became; 0: there is none."""
+    """The messages of the main lists of entities. entered, left: the ranges in which they were enqueued, and left; at least one.
+    Without `left`, those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". cause: the reason
+    without numbers and ids; empty: without one. key, value: of dimensions. origin, destination: the entity of the message that
+    this one was made from, or became; 0: there is none."""
     where = (ds.field("subqueue") == _MAIN) & (
         _within("enqueued_at", *entered) if entered else ds.field("enqueued_at").is_valid()
     )
@@ -146,15 +146,15 @@ def find(
         where &= _same(name, entity_id or None) if entity_id is not None else ds.scalar(True)
     where &= dimensions.condition(key, value) if key else ds.scalar(True)
     keep = _with_property(key, value) if dimensions.is_property(key) else None
-    there = where & ~ds.field("is_waiting")
+    not_ended = where & ~ds.field("is_waiting")
     where &= _has_outcome(outcome) & (ds.field("outcome") != outcomes.CANCELLED)
     top = _Top([_KEYS[order], ("sequence_number", "ascending")], LIFE)
-    ranges = [one for one in (entered, left) if one]
+    ranges = [span for span in (entered, left) if span]
     first, over = max(since for since, _ in ranges), min(until for _, until in ranges)  # who left in one was there before its end
     top.read(ArchiveFile.LIVES, entity_ids, first, over, where, keep)
     if not left and outcome in ("", "still_there"):
-        top.read(ArchiveFile.OPEN, entity_ids, first, over, there, keep)
-    return Found(top.count, [_listed(row) for row in top.rows], top.damaged)
+        top.read(ArchiveFile.OPEN, entity_ids, first, over, not_ended, keep)
+    return Found(top.count, [_message(row) for row in top.rows], top.damaged)
 
 
 def find_deliveries(
@@ -193,10 +193,10 @@ class _Top:
     ) -> None:
         """Read the files of a content with rows of a range. A file that cannot be read is added to `damaged`."""
         namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
-        mine = ds.field("entity_id").isin(list(entity_ids))
+        of_entities = ds.field("entity_id").isin(list(entity_ids))
         for file in manifest.files(content, namespace_ids, start, end):
             try:
-                for batch in _batches(file.path, self._columns, mine & where):
+                for batch in _batches(file.path, self._columns, of_entities & where):
                     self._add(keep(batch) if keep else batch)
             except (OSError, pa.ArrowException):
                 logger.warning("The archive file %s cannot be read", file.path, exc_info=True)
@@ -222,12 +222,12 @@ def _with_property(key: str, value: str) -> Callable[[pa.RecordBatch], pa.Record
     """Keeps the rows that have this value of a chosen property."""
     name = dimensions.name(key)
 
-    def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def matching_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
         texts = batch.column("chosen_properties").dictionary_encode()
         same = pa.array([json.loads(text.as_py()).get(name) == value for text in texts.dictionary], pa.bool_())
         return batch.filter(same.take(texts.indices))
 
-    return kept
+    return matching_rows
 
 
 def _has_outcome(outcome: str) -> ds.Expression:
@@ -247,7 +247,7 @@ def _same(column: str, value: str | int | None) -> ds.Expression:
     return ds.field(column).is_null() if value is None else ds.field(column) == value
 
 
-def _listed(row: dict[str, Any]) -> Listed:
+def _message(row: dict[str, Any]) -> ListedMessage:
     names = {code: name for name, code in outcomes.COLUMNS.items()}
     waiting = duration(row["waiting_us"])
     if row["ended_at"] is None and row["first_received_at"]:
@@ -255,10 +255,10 @@ def _listed(row: dict[str, Any]) -> Listed:
     shared = ("entity_id", "sequence_number", "message_id", "reason", "enqueued_at", "ended_at", "deliveries", "settled_by")
     outcome = "still_there" if row["ended_at"] is None else names.get(row["result"], "other")
     processing = duration(row["processing_us"])
-    return Listed(**{name: row[name] for name in shared}, outcome=outcome, waiting=waiting, processing=processing)
+    return ListedMessage(**{name: row[name] for name in shared}, outcome=outcome, waiting=waiting, processing=processing)
 
 
 def _delivery(row: dict[str, Any]) -> Delivery:
     of_attempt = {name: row[f"attempt_{name}"] for name in ("outcome", "received_at", "received_by")}
     shared = {name: row[name] for name in ("entity_id", "sequence_number", "attempt", "reason")}
-    return Delivery(**shared, **of_attempt, held=duration(row["attempt_held_us"]))
+    return Delivery(**shared, **of_attempt, held_time=duration(row["attempt_held_us"]))

@@ -106,15 +106,15 @@ class Incident:
 
     @property
     def start(self) -> datetime:
-        return min(one.start for one in self.findings)
+        return min(finding.start for finding in self.findings)
 
     @property
     def end(self) -> datetime:
-        return max(one.end for one in self.findings)
+        return max(finding.end for finding in self.findings)
 
     @property
     def entity_ids(self) -> list[int]:
-        return list(dict.fromkeys(one.entity_id for one in self.findings))
+        return list(dict.fromkeys(finding.entity_id for finding in self.findings))
 
     @property
     def score(self) -> float:
@@ -122,17 +122,17 @@ class Incident:
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    known, span = tables.one("known"), scope.range
+    known, span = tables.only_row("known"), scope.range
     if known.since is None:
         return Report(f"No messages entered or left {scope.name} in this range, or in the four weeks before.")
     check(scope.name, span, known.since)
-    found = incidents(findings(tables["hours"]))
-    said = sentence(scope.name, found, scope.paths)
+    found_incidents = incidents(findings(tables["hours"]))
+    summary = sentence(scope.name, found_incidents, scope.paths)
     if scope.compared:
-        said += f" {compared(found, findings(tables['before']), scope.compared, scope.paths)}"
+        summary += f" {compared(found_incidents, findings(tables['before']), scope.compared, scope.paths)}"
     if known.since + constants.EARLY > span.start:
-        said += f" {early(known.since)}"
-    return Report(said, _sections(scope, found), NOTES, known.generated)
+        summary += f" {early(known.since)}"
+    return Report(summary, _sections(scope, found_incidents), NOTES, known.generated)
 
 
 def check(name: str, span: Range, since: datetime) -> None:
@@ -156,122 +156,142 @@ def early(since: datetime) -> str:
 def findings(hours: Iterable[Any]) -> list[Finding]:
     """Adjacent hours in the same direction as one, most unusual first. hours: rows of the table. Pure."""
     groups: list[list[Any]] = []
-    for one in sorted(hours, key=lambda one: (one.entity_id, one.metric, one.score > 0, one.at)):
+    for hour in sorted(hours, key=lambda hour: (hour.entity_id, hour.metric, hour.score > 0, hour.at)):
         last = groups[-1][-1] if groups else None
-        if last and _kind(last) == _kind(one) and one.at - last.at == HOUR:
-            groups[-1].append(one)
+        if last and _kind(last) == _kind(hour) and hour.at - last.at == HOUR:
+            groups[-1].append(hour)
         else:
-            groups.append([one])
+            groups.append([hour])
     return sorted(map(_finding, groups), key=_rank)
 
 
-def incidents(found: Sequence[Finding]) -> list[Incident]:
+def incidents(all_findings: Sequence[Finding]) -> list[Incident]:
     """Most unusual first. Pure."""
     groups: list[list[Finding]] = []
     end = None
-    for one in sorted(found, key=lambda one: (one.start, one.end)):
-        if end is not None and one.start < end:
-            groups[-1].append(one)
-            end = max(end, one.end)
+    for finding in sorted(all_findings, key=lambda finding: (finding.start, finding.end)):
+        if end is not None and finding.start < end:
+            groups[-1].append(finding)
+            end = max(end, finding.end)
         else:
-            groups.append([one])
-            end = one.end
-    return sorted((Incident(tuple(sorted(one, key=_rank))) for one in groups), key=lambda one: (-one.score, one.start))
+            groups.append([finding])
+            end = finding.end
+    return sorted(
+        (Incident(tuple(sorted(group, key=_rank))) for group in groups), key=lambda incident: (-incident.score, incident.start)
+    )
 
 
-def sentence(name: str, found: Sequence[Incident], names: Mapping[int, str]) -> str:
+def sentence(name: str, found_incidents: Sequence[Incident], names: Mapping[int, str]) -> str:
     """How much was unusual, and what most."""
-    if not found:
+    if not found_incidents:
         return f"Nothing was unusual in {name} for the hour and the weekday."
-    incident, first = found[0], found[0].findings[0]
+    incident, first = found_incidents[0], found_incidents[0].findings[0]
     others = len(incident.findings) - 1
     queues = f" in {counted(len(incident.entity_ids), 'queue')}" if len(incident.entity_ids) > 1 else ""
     more = f", with {counted(others, 'other finding')}{queues} at the same time" if others else ""
-    when = f"{'Most unusual, from' if len(found) > 1 else 'From'} {moment(incident.start)} to {moment(incident.end)}"
+    when = f"{'Most unusual, from' if len(found_incidents) > 1 else 'From'} {moment(incident.start)} to {moment(incident.end)}"
     what = f"{first.words} than usual ({first.value(first.was)}, usually {first.value(first.usual)})"
-    return f"{counted(len(found), 'incident')} in {name}. {when}: in {names[first.entity_id]}, {what}{more}."
+    return f"{counted(len(found_incidents), 'incident')} in {name}. {when}: in {names[first.entity_id]}, {what}{more}."
 
 
-def compared(found: Sequence[Incident], before: Sequence[Finding], span: Range, names: Mapping[int, str]) -> str:
+def compared(found_incidents: Sequence[Incident], before: Sequence[Finding], span: Range, names: Mapping[int, str]) -> str:
     """What was unusual in another range, and which findings are of both."""
     earlier = incidents(before)
     if not earlier:
         return f"From {span} nothing was known to be unusual."
-    kinds = {_kind(one) for one in before}
-    again = [one for incident in found for one in incident.findings if _kind(one) in kinds]
-    said = f"From {span} there {'was' if len(earlier) == 1 else 'were'} {counted(len(earlier), 'incident')}"
+    kinds = {_kind(finding) for finding in before}
+    again = [finding for incident in found_incidents for finding in incident.findings if _kind(finding) in kinds]
+    text = f"From {span} there {'was' if len(earlier) == 1 else 'were'} {counted(len(earlier), 'incident')}"
     if not again:
-        return f"{said}, of another kind."
-    return f"{said}; again, {again[0].words} in {names[again[0].entity_id]}."
+        return f"{text}, of another kind."
+    return f"{text}; again, {again[0].words} in {names[again[0].entity_id]}."
 
 
-def _kind(one: Any) -> tuple[int, int, bool]:
+def _kind(row: Any) -> tuple[int, int, bool]:
     """Of an hour or a finding."""
-    return one.metric, one.entity_id, one.score > 0
+    return row.metric, row.entity_id, row.score > 0
 
 
-def _rank(one: Finding) -> tuple[Any, ...]:
-    return -abs(one.score), one.start, one.entity_id, one.metric
+def _rank(finding: Finding) -> tuple[Any, ...]:
+    return -abs(finding.score), finding.start, finding.entity_id, finding.metric
 
 
 def _finding(hours: Sequence[Any]) -> Finding:
-    worst = max(hours, key=lambda one: abs(one.score))
-    was, usual = sum(one.value for one in hours), sum(one.usual for one in hours)
+    worst = max(hours, key=lambda hour: abs(hour.score))
+    was, usual = sum(hour.value for hour in hours), sum(hour.usual for hour in hours)
     if METRICS[worst.metric].is_duration:
         was, usual = worst.value, worst.usual
     return Finding(worst.metric, worst.entity_id, hours[0].at, hours[-1].at + HOUR, was, usual, worst.score)
 
 
-def _sections(scope: Scope, found: Sequence[Incident]) -> list[Section]:
+def _sections(scope: Scope, found_incidents: Sequence[Incident]) -> list[Section]:
     """When and where, with the incidents; then the details."""
-    if not found:
+    if not found_incidents:
         return []
-    table = Table("incidents", "Incidents, most unusual first", INCIDENTS, [_incident(scope, one) for one in found])
-    rows = [_row(scope, incident, one) for incident in found for one in incident.findings]
+    table = Table(
+        "incidents", "Incidents, most unusual first", INCIDENTS, [_incident(scope, incident) for incident in found_incidents]
+    )
+    rows = [_row(scope, incident, finding) for incident in found_incidents for finding in incident.findings]
     details = Table("findings", "Findings by incident", FINDINGS, rows)
     return [
-        Section("map", "When and where", figures=[_map(scope, found)], table=table),
+        Section("map", "When and where", figures=[_map(scope, found_incidents)], table=table),
         Section("findings", "Findings", table=details),
     ]
 
 
-def _map(scope: Scope, found: Sequence[Incident]) -> Figure:
+def _map(scope: Scope, found_incidents: Sequence[Incident]) -> Figure:
     """The findings as a heat map of queues and intervals."""
     span = scope.range
     by_queue: dict[int, list[float]] = {}
-    for one in (one for incident in found for one in incident.findings):
-        if one.entity_id not in by_queue and len(by_queue) == MOST_DRAWN:
+    for finding in (finding for incident in found_incidents for finding in incident.findings):
+        if finding.entity_id not in by_queue and len(by_queue) == MOST_DRAWN:
             continue
-        shares = by_queue.setdefault(one.entity_id, [0.0] * len(span.buckets))
+        shares = by_queue.setdefault(finding.entity_id, [0.0] * len(span.buckets))
         for i, at in enumerate(span.buckets):
-            if at < one.end and at + span.bucket > one.start:
-                shares[i] = max(shares[i], min(0.999, abs(one.score) / FULL_SCORE))
+            if at < finding.end and at + span.bucket > finding.start:
+                shares[i] = max(shares[i], min(0.999, abs(finding.score) / FULL_SCORE))
     rows = [(scope.paths[entity_id], shares) for entity_id, shares in by_queue.items()]
-    charts = [named_heat_map(span.buckets, rows, one) for one in WIDTHS]
+    charts = [named_heat_map(span.buckets, rows, width) for width in WIDTHS]
     caption = "the stronger the color, the more unusual"
     return Figure(f"How unusual each {span.unit} was", charts, "heat", caption)
 
 
-def _incident(scope: Scope, one: Incident) -> tuple[Any, ...]:
+def _incident(scope: Scope, incident: Incident) -> tuple[Any, ...]:
     """An incident; what was unusual leads to the report about it."""
-    first, ids = one.findings[0], one.entity_ids
+    first, ids = incident.findings[0], incident.entity_ids
     more = [f"{len(ids) - MOST_NAMED} more"] if len(ids) > MOST_NAMED else []
     queues = joined([*(scope.paths[i] for i in ids[:MOST_NAMED]), *more])
-    words = "; ".join(dict.fromkeys(finding.words for finding in one.findings))
+    words = "; ".join(dict.fromkeys(finding.words for finding in incident.findings))
     of = {"queue": first.entity_id} if len(ids) == 1 else scope.query
-    url = report_url(METRICS[first.metric].evidence, of, one.start, one.end)
-    return one.start, one.end, queues, Link(f"{words[0].upper()}{words[1:]}", url), len(one.findings), one.score
+    url = report_url(METRICS[first.metric].evidence, of, incident.start, incident.end)
+    return (
+        incident.start,
+        incident.end,
+        queues,
+        Link(f"{words[0].upper()}{words[1:]}", url),
+        len(incident.findings),
+        incident.score,
+    )
 
 
-def _row(scope: Scope, incident: Incident, one: Finding) -> tuple[Any, ...]:
+def _row(scope: Scope, incident: Incident, finding: Finding) -> tuple[Any, ...]:
     """A finding, with links to its report and, where there are such, its messages."""
-    metric, of = METRICS[one.metric], {"queue": one.entity_id}
-    url = report_url(metric.evidence, of, one.start, one.end)
-    was: Any = one.value(one.was)
-    if metric.order and one.was:
-        was = Link(was, messages_url(of, one.start, one.end, order=metric.order))
-    what = Link(f"{one.words[0].upper()}{one.words[1:]}", url)
-    return what, scope.paths[one.entity_id], incident.start, one.start, one.end, was, one.value(one.usual), abs(one.score)
+    metric, of = METRICS[finding.metric], {"queue": finding.entity_id}
+    url = report_url(metric.evidence, of, finding.start, finding.end)
+    was: Any = finding.value(finding.was)
+    if metric.order and finding.was:
+        was = Link(was, messages_url(of, finding.start, finding.end, order=metric.order))
+    what = Link(f"{finding.words[0].upper()}{finding.words[1:]}", url)
+    return (
+        what,
+        scope.paths[finding.entity_id],
+        incident.start,
+        finding.start,
+        finding.end,
+        was,
+        finding.value(finding.usual),
+        abs(finding.score),
+    )
 
 
 ANALYSIS = Analysis(

@@ -72,12 +72,12 @@ class Level:
     of which it is not known."""
 
     messages: int
-    kept: float
+    share_in_time: float
     late: int
     undecided: int
 
     def verdict(self, promise: Promise) -> str:
-        return "" if self.messages < FEW else "kept" if self.kept >= promise.share else "broken"
+        return "" if self.messages < FEW else "kept" if self.share_in_time >= promise.share else "broken"
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
@@ -88,10 +88,10 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     periods = levels(times_by(rows, "at"), promise.time)
     whole = level(times_by(rows)[None], promise.time)
     by_queue = levels(times_by(rows, "entity_id", "at"), promise.time)
-    said = sentence(scope, promise, whole, periods)
+    finding = sentence(scope, promise, whole, periods)
     if scope.is_whole and (broken := broken_by(scope.paths, promise, by_queue)):
-        said += f" {broken}"
-    return Report(said, _sections(scope, promise, periods, by_queue), NOTES, tables.one("known").generated)
+        finding += f" {broken}"
+    return Report(finding, _sections(scope, promise, periods, by_queue), NOTES, tables.only_row("known").generated)
 
 
 def levels(times: Mapping[Any, Times], within: timedelta) -> dict[Any, Level]:
@@ -106,37 +106,39 @@ def level(times: Times, within: timedelta) -> Level:
     def beyond(histogram: Mapping[int, int]) -> int:
         return sum(count for number, count in histogram.items() if lower_bound(number + 1) > limit)
 
-    late, kept = beyond(times.waiting) + beyond(times.absent), 1 - times.curve.share_at(limit)
-    return Level(times.messages, kept, late, times.absent.total() - beyond(times.absent))
+    late, in_time = beyond(times.waiting) + beyond(times.absent), 1 - times.curve.share_at(limit)
+    return Level(times.messages, in_time, late, times.absent.total() - beyond(times.absent))
 
 
 def sentence(scope: Scope, promise: Promise, whole: Level, periods: Mapping[datetime, Level]) -> str:
     """Whether the promise was kept, and in which periods it was not."""
-    unit, judged = _unit(scope.range), {at: one for at, one in periods.items() if one.verdict(promise)}
+    unit, judged = _unit(scope.range), {at: period_level for at, period_level in periods.items() if period_level.verdict(promise)}
     of = counted(whole.messages, "message")
-    share = f"{percent(whole.kept)} of {of} in {scope.name} were received within {human(promise.time)}"
+    share = f"{percent(whole.share_in_time)} of {of} in {scope.name} were received within {human(promise.time)}"
     if not judged:
         return f"{share}; that is too few in each {unit} to judge the promise of {promise}."
-    broken = [at for at, one in judged.items() if one.verdict(promise) == "broken"]
+    broken = [at for at, period_level in judged.items() if period_level.verdict(promise) == "broken"]
     if not broken:
         every = f"all {len(judged):,} {unit}s" if len(judged) > 1 else f"this {unit}"
         return f"The promise of {promise} was kept in {every}: {share}."
-    worst = min(broken, key=lambda at: periods[at].kept)
+    worst = min(broken, key=lambda at: periods[at].share_in_time)
     when = joined([period(scope.range, at) for at in broken[-3:]])
     more = f"{counted(len(broken), unit)} of {len(judged):,}" if len(judged) > 1 else f"this {unit}"
-    listed = f" ({when})" if len(broken) <= 3 else f"; worst in {period(scope.range, worst)} ({percent(periods[worst].kept)})"
-    return f"The promise of {promise} was broken in {more}{listed}: {share}."
+    which = (
+        f" ({when})" if len(broken) <= 3 else f"; worst in {period(scope.range, worst)} ({percent(periods[worst].share_in_time)})"
+    )
+    return f"The promise of {promise} was broken in {more}{which}: {share}."
 
 
 def broken_by(names: Mapping[int, str], promise: Promise, by_queue: Mapping[tuple[int, datetime], Level]) -> str:
     """The queue that had most messages that were not in time, of those that broke the promise; empty: none did."""
     late: dict[int, int] = {}
-    for (entity_id, _), one in by_queue.items():
-        if one.verdict(promise) == "broken":
-            late[entity_id] = late.get(entity_id, 0) + one.late
+    for (entity_id, _), queue_level in by_queue.items():
+        if queue_level.verdict(promise) == "broken":
+            late[entity_id] = late.get(entity_id, 0) + queue_level.late
     if not late:
         return ""
-    worst = max(late, key=lambda one: late[one])
+    worst = max(late, key=lambda entity_id: late[entity_id])
     others = f", and {counted(len(late) - 1, 'other queue')} broke it" if len(late) > 1 else ""
     return f"{names[worst]} broke it most: {counted(late[worst], 'message')} not in time{others}."
 
@@ -156,31 +158,38 @@ def _sections(
     """The shares that were not in time, beside what the promise permits; then the details."""
     span, permitted = scope.range, 1 - promise.share
     bars = [
-        ShareRow(period(span, at), 1 - one.kept, f"{period(span, at)}: {percent(1 - one.kept)} not in time", others=permitted)
-        for at, one in periods.items()
+        ShareRow(
+            period(span, at),
+            1 - period_level.share_in_time,
+            f"{period(span, at)}: {percent(1 - period_level.share_in_time)} not in time",
+            others=permitted,
+        )
+        for at, period_level in periods.items()
     ]
     label = f"share of messages not received within {human(promise.time)}; the promise permits {percent(permitted)}"
     keys = [("share", "not in time"), ("rest", "permitted")]
-    figure = Figure(label, [share_rows(bars, one) for one in WIDTHS], "gantt", keys=keys)
-    rows = [_row(scope, promise, scope.query, at, one) for at, one in reversed(list(periods.items()))]
+    figure = Figure(label, [share_rows(bars, width) for width in WIDTHS], "gantt", keys=keys)
+    rows = [_row(scope, promise, scope.query, at, period_level) for at, period_level in reversed(list(periods.items()))]
     title = f"By {_unit(span)}"
     sections = [Section.with_table("periods", title, PERIODS, rows, figures=[figure])]
     if scope.is_whole:
-        worst = sorted(by_queue.items(), key=lambda one: (-one[1].late, one[0]))
-        data = [(scope.paths[queue], *_row(scope, promise, {"queue": queue}, at, one)) for (queue, at), one in worst]
+        worst = sorted(by_queue.items(), key=lambda item: (-item[1].late, item[0]))
+        data = [
+            (scope.paths[queue], *_row(scope, promise, {"queue": queue}, at, queue_level)) for (queue, at), queue_level in worst
+        ]
         title = f"By queue and {_unit(span)}, most late messages first"
         sections.append(Section.with_table("queues", title, QUEUES, data))
     return sections
 
 
-def _row(scope: Scope, promise: Promise, query: Mapping[str, Any], at: datetime, one: Level) -> Sequence[Any]:
+def _row(scope: Scope, promise: Promise, query: Mapping[str, Any], at: datetime, own_level: Level) -> Sequence[Any]:
     """A period; its late messages lead to all of it, those that waited longest first."""
     span = scope.range
     start, end = max(at, span.start), min(_next(span, at), span.end)
     cut = f" (from {moment(start)})" if start > at else ""
-    late = Link(one.late, messages_url(query, start, end, order="waiting"))
-    messages = Link(one.messages, messages_url(query, start, end))
-    return (period(span, at) + cut, messages, one.kept, late, one.undecided, one.verdict(promise))
+    late = Link(own_level.late, messages_url(query, start, end, order="waiting"))
+    messages = Link(own_level.messages, messages_url(query, start, end))
+    return (period(span, at) + cut, messages, own_level.share_in_time, late, own_level.undecided, own_level.verdict(promise))
 
 
 def _next(span: Range, at: datetime) -> datetime:

@@ -102,31 +102,35 @@ class Value:
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     names = Value.__dataclass_fields__
-    found = [Value(*(getattr(row, name) for name in names)) for row in tables["values"]]
-    found.sort(key=lambda one: (-one.most, -one.messages, one.key, one.value))
-    sessions = sorted(tables["sessions"], key=lambda one: (-one.still_us, -one.messages, one.session, one.entity_id))
-    said = f"{sentence(found, scope)}{_compared(scope, found, tables['before'])} {session_sentence(sessions)}".strip()
-    everything = tables.one("all")
-    sections = [*_values(scope, found), *_sessions(scope, sessions, tables["spells"])] if everything.messages else []
-    return Report(said, sections, NOTES, everything.generated, links=_links(scope, found))
+    all_values = [Value(*(getattr(row, name) for name in names)) for row in tables["values"]]
+    all_values.sort(key=lambda value: (-value.most, -value.messages, value.key, value.value))
+    sessions = sorted(
+        tables["sessions"], key=lambda session: (-session.still_us, -session.messages, session.session, session.entity_id)
+    )
+    finding = (
+        f"{sentence(all_values, scope)}{_compared(scope, all_values, tables['before'])} {session_sentence(sessions)}".strip()
+    )
+    everything = tables.only_row("all")
+    sections = [*_values(scope, all_values), *_sessions(scope, sessions, tables["spells"])] if everything.messages else []
+    return Report(finding, sections, NOTES, everything.generated, links=_links(scope, all_values))
 
 
-def standing_out(found: Sequence[Value], metric: str) -> list[Value]:
+def standing_out(all_values: Sequence[Value], metric: str) -> list[Value]:
     """The values that differ significantly, largest first."""
-    return sorted((one for one in found if one.margin(metric) > 0), key=lambda one: -one.margin(metric))
+    return sorted((value for value in all_values if value.margin(metric) > 0), key=lambda value: -value.margin(metric))
 
 
-def sentence(found: Sequence[Value], scope: Scope) -> str:
+def sentence(all_values: Sequence[Value], scope: Scope) -> str:
     """Which value fails, and which waits, clearly more than the others of its queue."""
-    if not found:
+    if not all_values:
         return NONE
     parts = []
     for metric, verb in (("failed", "failed"), ("slow", "waited long")):
-        if worst := standing_out(found, metric)[:1]:
-            one = worst[0]
-            share, low, high, rest = one.shares(metric)
+        if worst := standing_out(all_values, metric)[:1]:
+            value = worst[0]
+            share, low, high, rest = value.shares(metric)
             parts.append(
-                f"Messages of {scope.paths[one.entity_id]} with {one.words} {verb} more often: {percent(share)} "
+                f"Messages of {scope.paths[value.entity_id]} with {value.words} {verb} more often: {percent(share)} "
                 f"({percent(low)} to {percent(high)}), {percent(rest)} of the others."
             )
     return " ".join(parts) or f"No property of messages of {scope.name} has a value that failed or waited clearly more often."
@@ -136,49 +140,49 @@ def session_sentence(sessions: Sequence[Any]) -> str:
     """Which session stalled longest, and which has far more messages than an equal share. sessions: that one first."""
     if not sessions:
         return ""
-    still, most, said = sessions[0], max(sessions, key=lambda one: one.messages), []
+    still, most, sentences = sessions[0], max(sessions, key=lambda session: session.messages), []
     if (length := timedelta(microseconds=still.still_us)) >= LONG_STILL:
-        said.append(f"Session {still.session} stalled longest: {human(length)} from {moment(still.since)}.")
+        sentences.append(f"Session {still.session} stalled longest: {human(length)} from {moment(still.since)}.")
     share = most.messages / most.queue_messages
     if most.queue_sessions > 1 and share > 3 / most.queue_sessions and most.messages >= FEWEST:
-        said.append(f"Session {most.session} has the most messages: {percent(share)} of its queue's.")
-    return " ".join(said)
+        sentences.append(f"Session {most.session} has the most messages: {percent(share)} of its queue's.")
+    return " ".join(sentences)
 
 
 def stalled(spells: Iterable[tuple[datetime, datetime]], span: Range) -> list[float]:
     """The share of each interval that these times, which do not overlap, cover. Pure."""
-    found = []
+    shares = []
     for at in span.buckets:
         covered = (min(until, at + span.bucket) - max(since, at) for since, until in spells)
-        found.append(sum((one for one in covered if one > timedelta(0)), timedelta(0)) / span.bucket)
-    return found
+        shares.append(sum((part for part in covered if part > timedelta(0)), timedelta(0)) / span.bucket)
+    return shares
 
 
-def _values(scope: Scope, found: Sequence[Value]) -> list[Section]:
+def _values(scope: Scope, all_values: Sequence[Value]) -> list[Section]:
     sections = []
     for metric, title in TITLES.items():
-        if drawn := standing_out(found, metric)[:MOST_DRAWN]:
-            rows = [_drawn(one, metric, scope) for one in drawn]
+        if drawn := standing_out(all_values, metric)[:MOST_DRAWN]:
+            rows = [_drawn(value, metric, scope) for value in drawn]
             label = f"{title}: share of the messages with each value, with its 95 % band, and of the others"
             keys = [("share", "share"), ("rest", "others of the queue")]
-            charts = [share_rows(rows, one) for one in WIDTHS]
+            charts = [share_rows(rows, width) for width in WIDTHS]
             figure = Figure(label, charts, "gantt", "with its 95 % band", keys)
             sections.append(Section(metric, title, figures=[figure]))
-    data = [_value_row(scope, one) for one in found]
+    data = [_value_row(scope, value) for value in all_values]
     return [*sections, Section.with_table("values", "Values", VALUES, data, empty=NONE)]
 
 
-def _drawn(one: Value, metric: str, scope: Scope) -> ShareRow:
-    share, low, high, rest = one.shares(metric)
-    at = f"{scope.paths[one.entity_id]}: " if scope.is_whole else ""
-    tip = f"{at}{one.words}: {percent(share)} of {one.messages:,}; others {percent(rest)}"
-    return ShareRow(at + dimensions.text(one.key, one.value), share, tip, (low, high), rest)
+def _drawn(value: Value, metric: str, scope: Scope) -> ShareRow:
+    share, low, high, rest = value.shares(metric)
+    at = f"{scope.paths[value.entity_id]}: " if scope.is_whole else ""
+    tip = f"{at}{value.words}: {percent(share)} of {value.messages:,}; others {percent(rest)}"
+    return ShareRow(at + dimensions.text(value.key, value.value), share, tip, (low, high), rest)
 
 
-def _value_row(scope: Scope, one: Value) -> tuple[Any, ...]:
-    number = _link(scope, one.entity_id, one.messages, one.key, one.value)
-    text = dimensions.text(one.key, one.value)
-    return scope.paths[one.entity_id], dimensions.name(one.key), text, number, *one.shares("failed"), *one.shares("slow")
+def _value_row(scope: Scope, value: Value) -> tuple[Any, ...]:
+    number = _link(scope, value.entity_id, value.messages, value.key, value.value)
+    text = dimensions.text(value.key, value.value)
+    return scope.paths[value.entity_id], dimensions.name(value.key), text, number, *value.shares("failed"), *value.shares("slow")
 
 
 def _link(scope: Scope, entity_id: int, count: int, key: str, value: str) -> Link:
@@ -193,32 +197,38 @@ def _sessions(scope: Scope, sessions: Sequence[Any], spells: Iterable[Any]) -> l
     if not sessions:
         return []
     span, times = scope.range, dict[tuple[int, str], list[tuple[datetime, datetime]]]()
-    for one in spells:
-        times.setdefault((one.entity_id, one.session), []).append((one.since, one.until))
-    drawn = [(one.session, stalled(mine, span)) for one in sessions if (mine := times.get((one.entity_id, one.session)))]
+    for spell in spells:
+        times.setdefault((spell.entity_id, spell.session), []).append((spell.since, spell.until))
+    drawn = [
+        (session.session, stalled(own_spells, span))
+        for session in sessions
+        if (own_spells := times.get((session.entity_id, session.session)))
+    ]
     label = f"Share of each {span.unit} in which a session was stalled"
-    charts = [named_heat_map(span.buckets, drawn, one) for one in WIDTHS]
+    charts = [named_heat_map(span.buckets, drawn, width) for width in WIDTHS]
     figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the longer")
-    data = [_session_row(scope, one) for one in sessions]
+    data = [_session_row(scope, session) for session in sessions]
     return [Section.with_table("sessions", "Sessions", SESSIONS, data, figures=[figure] if drawn else [])]
 
 
-def _session_row(scope: Scope, one: Any) -> tuple[Any, ...]:
+def _session_row(scope: Scope, session: Any) -> tuple[Any, ...]:
     return (
-        scope.paths[one.entity_id], one.session, _link(scope, one.entity_id, one.messages, dimensions.SESSION, one.session),
-        one.messages / one.queue_messages, one.failed, duration(one.wait_us), duration(one.still_us), one.since,
-        Link(f"#{one.first}", scope.message_url(one.entity_id, one.first)),
+        scope.paths[session.entity_id], session.session,
+        _link(scope, session.entity_id, session.messages, dimensions.SESSION, session.session),
+        session.messages / session.queue_messages, session.failed, duration(session.wait_us), duration(session.still_us),
+        session.since,
+        Link(f"#{session.first}", scope.message_url(session.entity_id, session.first)),
     )  # fmt: skip
 
 
-def _compared(scope: Scope, found: Sequence[Value], before: Sequence[Any]) -> str:
+def _compared(scope: Scope, all_values: Sequence[Value], before: Sequence[Any]) -> str:
     """The figures of the most significant value in the comparison range."""
-    worst = next((one for one in found if one.most > 0), None)
+    worst = next((value for value in all_values if value.most > 0), None)
     if worst is None or scope.compared is None:
         return ""
     metric = max(("failed", "slow"), key=worst.margin)
     key = (worst.entity_id, worst.key, worst.value)
-    same = next((one for one in before if (one.entity_id, one.key, one.value) == key), None)
+    same = next((earlier for earlier in before if (earlier.entity_id, earlier.key, earlier.value) == key), None)
     if same is None:
         return f" From {scope.compared} there were no messages with {worst.words} to compare."
     count, verb = getattr(same, metric), "failed" if metric == "failed" else "waited long"
@@ -227,10 +237,10 @@ def _compared(scope: Scope, found: Sequence[Value], before: Sequence[Any]) -> st
     return f" From {scope.compared}, {of} with {worst.words} {verb}."
 
 
-def _links(scope: Scope, found: Sequence[Value]) -> list[Link]:
+def _links(scope: Scope, all_values: Sequence[Value]) -> list[Link]:
     if not scope.family.texts.application_properties:
         return []
-    has_any = any(dimensions.is_property(one.key) for one in found)
+    has_any = any(dimensions.is_property(value.key) for value in all_values)
     words = "Change the properties" if has_any else "Choose properties to tell messages apart by"
     return [Link(words, f"{reverse('explorer:analysis_properties')}?{scope.url_query}")]
 

@@ -44,12 +44,12 @@ NOTES = (
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    rows, everything, noun = tables["receivers"], tables.one("all"), scope.family.texts.receiver
-    said = sentence(rows, everything, scope.name, noun)
+    rows, everything, noun = tables["receivers"], tables.only_row("all"), scope.family.texts.receiver
+    finding = sentence(rows, everything, scope.name, noun)
     if scope.compared:
-        said += f" {_compared(tables.one('before'), scope.compared, noun)}"
+        finding += f" {_compared(tables.only_row('before'), scope.compared, noun)}"
     sections = [*_shares(rows, everything, noun), *_times(scope.range, tables["times"], noun), _table(scope, rows, noun)]
-    return Report(said, sections if rows else (), NOTES, everything.generated)
+    return Report(finding, sections if rows else (), NOTES, everything.generated)
 
 
 def unsuccessful(row: Any) -> int:
@@ -64,15 +64,15 @@ def sentence(rows: Sequence[Any], everything: Any, subject: str, noun: str) -> s
     half = f", half in {brief(duration(first.work_us))}" if first.work_us is not None else ""
     if everything.receivers == 1:
         return f"{receiver_name(first.receiver)} is the only {noun} of {subject}: {deliveries}{half}."
-    said = (
+    text = (
         f"{everything.receivers:,} {noun}s had {deliveries} of {subject}; {receiver_name(first.receiver)} took "
         f"{percent(first.deliveries / everything.deliveries)}{half}"
     )
     worst = outlier(rows, everything)
     if worst is None:
-        return f"{said}, and none fails clearly more often than the others."
+        return f"{text}, and none fails clearly more often than the others."
     share, rest = unsuccessful(worst) / worst.deliveries, _rest(worst, everything)
-    return f"{said}. {receiver_name(worst.receiver)} fails more often: {percent(share)}, the others {percent(rest)}."
+    return f"{text}. {receiver_name(worst.receiver)} fails more often: {percent(share)}, the others {percent(rest)}."
 
 
 def outlier(rows: Sequence[Any], everything: Any) -> Any | None:
@@ -95,7 +95,7 @@ def _shares(rows: Sequence[Any], everything: Any, noun: str) -> list[Section]:
     drawn = [_share(row, everything) for row in ordered]
     label = f"Share of the deliveries to each {noun} that did not succeed"
     keys = [("share", "share"), ("rest", f"other {noun}s")]
-    figure = Figure(label, [share_rows(drawn, one) for one in WIDTHS], "gantt", keys=keys)
+    figure = Figure(label, [share_rows(drawn, width) for width in WIDTHS], "gantt", keys=keys)
     return [Section("shares", f"Which {noun}s fail more often", figures=[figure])]
 
 
@@ -122,7 +122,7 @@ def _times(span: Range, rows: Iterable[Any], noun: str) -> list[Section]:
     ordered = sorted(by_receiver.items(), key=lambda item: (-sum(item[1].values()), item[0]))
     drawn = [(receiver_name(name), [counts.get(at, 0) / max(counts.values()) for at in span.buckets]) for name, counts in ordered]
     label = f"Deliveries to each {noun} by {span.unit}"
-    charts = [named_heat_map(span.buckets, drawn, one) for one in WIDTHS]
+    charts = [named_heat_map(span.buckets, drawn, width) for width in WIDTHS]
     figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the more compared with its busiest")
     return [Section("times", f"When the {noun}s received", figures=[figure])]
 

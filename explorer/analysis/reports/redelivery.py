@@ -55,17 +55,17 @@ NOTES = (
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    total, steps = tables.one("totals"), sorted(tables["steps"], key=lambda one: one.delivery)
+    total, steps = tables.only_row("totals"), sorted(tables["steps"], key=lambda step: step.delivery)
     if not total.deliveries:
         return Report("No deliveries ended in this range.", (), NOTES)
-    messages, reasons = tables.one("messages"), tables["reasons"]
-    said = sentence(total, messages, reasons, steps, scope)
+    messages, reasons = tables.only_row("messages"), tables["reasons"]
+    finding = sentence(total, messages, reasons, steps, scope)
     if scope.compared:
-        said += f" {_compared(total, scope.compared)}"
+        finding += f" {_compared(total, scope.compared)}"
     sections = [*_steps(steps), *_reasons(scope, reasons), *_again(scope, tables["resubmitted"])]
     if worst := repeated(tables["worst"]):
         sections.append(messages_section(scope, worst, "Deliveries of the messages that failed most often"))
-    return Report(said, sections, NOTES, messages.generated)
+    return Report(finding, sections, NOTES, messages.generated)
 
 
 def sentence(total: Any, messages: Any, reasons: Sequence[Any], steps: Sequence[Any], scope: Scope) -> str:
@@ -73,48 +73,49 @@ def sentence(total: Any, messages: Any, reasons: Sequence[Any], steps: Sequence[
     failed = total.deliveries - total.well
     if not failed:
         return f"All {counted(total.deliveries, 'delivery', 'deliveries')} succeeded."
-    said = (
+    text = (
         f"{failed:,} of {counted(total.deliveries, 'delivery', 'deliveries')} ({percent(failed / total.deliveries)}) did not "
         f"succeed"
     )
     if reasons:
         first = reasons[0]
-        said += f", most often {first.deliveries:,} of {scope.paths[first.entity_id]} ({_words(first, scope.namespace.family)})"
-    enough = [one for one in steps if one.deliveries >= FEWEST]
+        text += f", most often {first.deliveries:,} of {scope.paths[first.entity_id]} ({_words(first, scope.namespace.family)})"
+    enough = [step for step in steps if step.deliveries >= FEWEST]
     if len(enough) > 1:
-        first, last = ((_place(one), percent(one.succeeded / one.deliveries)) for one in (enough[0], enough[-1]))
-        said += f"; delivery {first[0]} succeeds in {first[1]}, delivery {last[0]} in {last[1]}"
+        first, last = ((_place(step), percent(step.succeeded / step.deliveries)) for step in (enough[0], enough[-1]))
+        text += f"; delivery {first[0]} succeeds in {first[1]}, delivery {last[0]} in {last[1]}"
     again = "was" if messages.again == 1 else "were"
-    return f"{said}. {messages.again:,} of {counted(messages.messages, 'message')} {again} delivered more than once."
+    return f"{text}. {messages.again:,} of {counted(messages.messages, 'message')} {again} delivered more than once."
 
 
 def repeated(rows: Iterable[Any]) -> list[Any]:
     """The deliveries of messages that have more than one. Pure."""
     rows = list(rows)
-    count = Counter((one.entity_id, one.sequence_number) for one in rows)
-    return [one for one in rows if count[one.entity_id, one.sequence_number] > 1]
+    count = Counter((row.entity_id, row.sequence_number) for row in rows)
+    return [row for row in rows if count[row.entity_id, row.sequence_number] > 1]
 
 
 def _steps(steps: Sequence[Any]) -> list[Section]:
     if not steps:
         return []
-    names, shares = [_place(one) for one in steps], [one.succeeded / one.deliveries for one in steps]
-    bands = [wilson(one.succeeded, one.deliveries) for one in steps]
+    names, shares = [_place(step) for step in steps], [step.succeeded / step.deliveries for step in steps]
+    bands = [wilson(step.succeeded, step.deliveries) for step in steps]
     tips = [
-        f"delivery {name}: {percent(share)} of {one.deliveries:,}" for name, share, one in zip(names, shares, steps, strict=True)
+        f"delivery {name}: {percent(share)} of {step.deliveries:,}"
+        for name, share, step in zip(names, shares, steps, strict=True)
     ]
     label = "Share of deliveries that succeeded, by their place among those of the message"
-    figure = Figure(label, [share_bars(names, shares, bands, tips, one) for one in WIDTHS], "bars")
+    figure = Figure(label, [share_bars(names, shares, bands, tips, width) for width in WIDTHS], "bars")
     data = [
-        (name, one.deliveries, one.succeeded, share, *band)
-        for name, share, band, one in zip(names, shares, bands, steps, strict=True)
+        (name, step.deliveries, step.succeeded, share, *band)
+        for name, share, band, step in zip(names, shares, bands, steps, strict=True)
     ]
     table = Table("steps", "By delivery", BY_DELIVERY, data)
     return [Section("steps", "Does another delivery help?", figures=[figure], table=table)]
 
 
-def _place(one: Any) -> str:
-    return str(one.delivery) if one.delivery < LAST else f"{LAST}+"
+def _place(step: Any) -> str:
+    return str(step.delivery) if step.delivery < LAST else f"{LAST}+"
 
 
 def _words(reason: Any, family: Family) -> str:
@@ -126,10 +127,10 @@ def _reasons(scope: Scope, reasons: Sequence[Any]) -> list[Section]:
     if not reasons:
         return []
     data = [
-        (scope.paths[one.entity_id], words(EventKind(one.outcome), scope.namespace.family).word, one.error, one.deliveries,
-         one.messages, one.later / one.messages, timedelta(microseconds=one.held_us),
-         Link(f"#{one.latest}", scope.message_url(one.entity_id, one.latest)))
-        for one in reasons
+        (scope.paths[reason.entity_id], words(EventKind(reason.outcome), scope.namespace.family).word, reason.error,
+         reason.deliveries, reason.messages, reason.later / reason.messages, timedelta(microseconds=reason.held_us),
+         Link(f"#{reason.latest}", scope.message_url(reason.entity_id, reason.latest)))
+        for reason in reasons
     ]  # fmt: skip
     return [Section.with_table("reasons", "Reasons", REASONS, data)]
 
@@ -139,11 +140,11 @@ def _again(scope: Scope, rows: Sequence[Any]) -> list[Section]:
     if not rows:
         return []
     data = [
-        (scope.paths[one.entity_id], one.messages, one.lost, one.lost / one.messages, one.ended - one.lost,
-         one.messages - one.ended)
-        for one in sorted(rows, key=lambda one: (-one.lost, -one.messages, one.entity_id))
+        (scope.paths[row.entity_id], row.messages, row.lost, row.lost / row.messages, row.ended - row.lost,
+         row.messages - row.ended)
+        for row in sorted(rows, key=lambda row: (-row.lost, -row.messages, row.entity_id))
     ]  # fmt: skip
-    total, lost = sum(one.messages for one in rows), sum(one.lost for one in rows)
+    total, lost = sum(row.messages for row in rows), sum(row.lost for row in rows)
     was = ["was" if count == 1 else "were" for count in (total, lost)]
     text = f"{counted(total, 'message')} {was[0]} resubmitted; {lost:,} {was[1]} lost again."
     return [Section.with_table("resubmitted", "After a resubmit", AGAIN, data, sentence=text)]

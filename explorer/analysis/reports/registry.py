@@ -27,7 +27,7 @@ ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in (
     overview, waiting, flow, promise, forecast, losses, redelivery, incidents, fan_out, journeys, locks, receivers, properties,
     what_if,
 ))  # fmt: skip
-BY_SLUG = {one.slug: one for one in ANALYSES}
+BY_SLUG = {analysis.slug: analysis for analysis in ANALYSES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Question:
 
     def analyses(self, *, of_entity: bool) -> Iterator[Analysis]:
         """Its reports. of_entity: about one queue; otherwise without those that need one."""
-        found = (BY_SLUG[slug] for slug in self.reports)
-        return (one for one in found if of_entity or not one.needs_entity)
+        own_analyses = (BY_SLUG[slug] for slug in self.reports)
+        return (analysis for analysis in own_analyses if of_entity or not analysis.needs_entity)
 
 
 QUESTIONS = (
@@ -51,4 +51,4 @@ QUESTIONS = (
     Question("who", "Who does what?", ("receivers", "properties", "journeys")),
     Question("what-if", "What if?", ("what-if",)),
 )
-QUESTION_BY_SLUG = {one.slug: one for one in QUESTIONS}
+QUESTION_BY_SLUG = {question.slug: question for question in QUESTIONS}

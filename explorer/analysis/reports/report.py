@@ -117,8 +117,8 @@ class Table:
             else 0
             for i, c in enumerate(self.columns)
         ]  # fmt: skip
-        shown = self.rows if self.is_axis else self.rows[:MOST_ROWS]
-        cells = ([_cell(*each) for each in zip(self.columns, row, longest, strict=True)] for row in shown)
+        page_rows = self.rows if self.is_axis else self.rows[:MOST_ROWS]
+        cells = ([_cell(*each) for each in zip(self.columns, row, longest, strict=True)] for row in page_rows)
         return [(first, others) for first, *others in cells]
 
     @property
@@ -261,15 +261,15 @@ def by_interval(
         if at in place:
             counts[name][place[at]] += count
     series = {name: each for name, each in counts.items() if any(each)}
-    charts = [stacked_bars(span.buckets, series, one, partial=span.partial) for one in WIDTHS]
+    charts = [stacked_bars(span.buckets, series, width, partial=span.partial) for width in WIDTHS]
     keys = [(name, words[name]) for name in series]
     return Section("times", "By time", figures=[Figure(label, charts, "bars", caption, keys)])
 
 
 def _cell(column: Column, value: Any, longest: float) -> Cell:
-    kind, shown = KINDS[column.kind], plain(value)
-    if shown in (None, ""):
+    kind, plain_value = KINDS[column.kind], plain(value)
+    if plain_value in (None, ""):
         return Cell(NOTHING, css=kind.css)
-    bar = round(100 * float(kind.plain(shown)) / longest, 1) if column.has_bar and longest else None
-    url = value.url if isinstance(value, Link) and shown != 0 else ""
-    return Cell(kind.text(shown), url, kind.css, bar)
+    bar = round(100 * float(kind.plain(plain_value)) / longest, 1) if column.has_bar and longest else None
+    url = value.url if isinstance(value, Link) and plain_value != 0 else ""
+    return Cell(kind.text(plain_value), url, kind.css, bar)

@@ -41,7 +41,7 @@ class Range:
     @property
     def bucket(self) -> timedelta:
         """The interval of charts: the shortest with which they have few enough points."""
-        possible = (one for one in BUCKETS if one >= self.finest and self.length <= MOST_BUCKETS * one)
+        possible = (bucket for bucket in BUCKETS if bucket >= self.finest and self.length <= MOST_BUCKETS * bucket)
         return next(possible, max(BUCKETS))
 
     @property

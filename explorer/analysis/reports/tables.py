@@ -32,7 +32,7 @@ class Tables:
             self._rows[name] = [row(*values) for values in zip(*(column.to_pylist() for column in table.columns), strict=True)]
         return self._rows[name]
 
-    def one(self, name: str) -> Any:
+    def only_row(self, name: str) -> Any:
         """The only row of a table."""
         [row] = self[name]
         return row

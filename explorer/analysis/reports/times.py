@@ -50,18 +50,18 @@ def times_by(rows: Iterable[Any], *keys: str) -> dict[Any, Times]:
     """The times of each key: the value of a column of the rows, or a tuple of several; without keys, all together under None.
     rows: measure, bins, counts."""
     key_of = attrgetter(*keys) if keys else lambda row: None
-    found: dict[Any, Times] = {}
+    by_key: dict[Any, Times] = {}
     for row in rows:
-        found.setdefault(key_of(row), Times()).of(row.measure).update(dict(zip(row.bins, row.counts, strict=True)))
-    return found
+        by_key.setdefault(key_of(row), Times()).of(row.measure).update(dict(zip(row.bins, row.counts, strict=True)))
+    return by_key
 
 
 def together(times: Iterable[Times]) -> Times:
     """The sum of some."""
     whole = Times()
-    for one in times:
+    for part in times:
         for measure in (measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING):
-            whole.of(measure).update(one.of(measure))
+            whole.of(measure).update(part.of(measure))
     return whole
 
 

@@ -63,20 +63,20 @@ LINES = [("p50", "median"), ("p95", "95 %")]
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    known = tables.one("known")
+    known = tables.only_row("known")
     by_time, by_queue = times_by(tables["times"], "at"), times_by(tables["queues"], "entity_id")
     everything = together(by_time.values())
     before = times_by(tables["before"]).get(None, Times()) if scope.compared else None
-    medians = {at: one.wait(0.5) for at, one in by_time.items() if one.messages >= FEWEST}
-    found = " ".join(
+    medians = {at: times.wait(0.5) for at, times in by_time.items() if times.messages >= FEWEST}
+    finding = " ".join(
         [
             sentence(scope.name, everything, medians),
             *([slowest_queue(scope.paths, by_queue)] if scope.is_whole and len(by_queue) > 1 else ()),
             *([compared(before, scope.compared)] if scope.compared and before is not None else ()),
         ]
     )
-    shown = [one for one in _sections(scope, scope.range.axis(known.since), by_time, by_queue, before) if one]
-    return Report(found, shown if everything.messages else (), NOTES, known.generated)
+    sections = [section for section in _sections(scope, scope.range.axis(known.since), by_time, by_queue, before) if section]
+    return Report(finding, sections if everything.messages else (), NOTES, known.generated)
 
 
 def sentence(name: str, times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
@@ -87,33 +87,33 @@ def sentence(name: str, times: Times, medians: Mapping[datetime, timedelta | Non
     half, most = times.wait(0.5), times.wait(0.95)
     if half is None:
         share = percent(times.absent.total() / times.messages)
-        said = (
+        text = (
             f"Of {counted(times.messages, 'message')} in {name}, {share} were not received (yet): the median is beyond what was "
             "observed."
         )
     else:
         later = f"95\xa0% within {brief(most)}" if most is not None else "95\xa0% not within the time observed"
-        said = f"Of {counted(times.messages, 'message')} in {name}, half were received within {brief(half)}, {later}."
+        text = f"Of {counted(times.messages, 'message')} in {name}, half were received within {brief(half)}, {later}."
     if times.work:
-        said += f" Processing took {brief(times.processing(0.5))} in the median, 95\xa0% within {brief(times.processing(0.95))}."
+        text += f" Processing took {brief(times.processing(0.5))} in the median, 95\xa0% within {brief(times.processing(0.95))}."
     slowest = max(medians, key=lambda at: medians[at] or timedelta.max, default=None)
     if slowest is None or half is None:
-        return said
+        return text
     worst = medians[slowest]
     if worst is None:
-        return f"{said} Of those enqueued from {moment(slowest)} on, fewer than half were received."
+        return f"{text} Of those enqueued from {moment(slowest)} on, fewer than half were received."
     if worst >= SLOW * half:
         times_ = f"{worst / half:,.0f}" if worst < MANY_TIMES * half else f"over {MANY_TIMES:,}"
-        said += f" Slowest were those from {moment(slowest)} on: half waited {brief(worst)}, {times_} times as long."
-    return said
+        text += f" Slowest were those from {moment(slowest)} on: half waited {brief(worst)}, {times_} times as long."
+    return text
 
 
 def slowest_queue(names: Mapping[int, str], by_queue: Mapping[int, Times]) -> str:
     """The queue whose messages waited longest."""
     entity_id, times = _slowest_first(by_queue)[0]
     most = times.wait(0.95)
-    said = f"95\xa0% within {brief(most)}" if most is not None else "95\xa0% not within the time observed"
-    return f"The slowest queue is {names[entity_id]}: {said}."
+    text = f"95\xa0% within {brief(most)}" if most is not None else "95\xa0% not within the time observed"
+    return f"The slowest queue is {names[entity_id]}: {text}."
 
 
 def compared(before: Times, span: Range) -> str:
@@ -125,37 +125,37 @@ def compared(before: Times, span: Range) -> str:
 
 
 def _sections(
-    scope: Scope, shown: Axis, by_time: Mapping[datetime, Times], by_queue: Mapping[int, Times], before: Times | None
+    scope: Scope, axis: Axis, by_time: Mapping[datetime, Times], by_queue: Mapping[int, Times], before: Times | None
 ) -> list[Section | None]:
     """The heat map of waiting, then the details."""
     span = scope.range
     return [
-        _heat(span, shown, by_time, "wait", "Waiting"),
-        _heat(span, shown, by_time, "work", "Processing"),
+        _heat(span, axis, by_time, "wait", "Waiting"),
+        _heat(span, axis, by_time, "work", "Processing"),
         _shares(together(by_time.values()), before),
         *(_by_queue(scope, by_queue) if scope.is_whole else ()),
-        Section("data", "Data", table=Table("times", "Data", AXIS, _rows(scope, shown, by_time), is_axis=True)),
+        Section("data", "Data", table=Table("times", "Data", AXIS, _rows(scope, axis, by_time), is_axis=True)),
     ]
 
 
-def _heat(span: Range, shown: Axis, by_time: Mapping[datetime, Times], kind: str, title: str) -> Section | None:
+def _heat(span: Range, axis: Axis, by_time: Mapping[datetime, Times], kind: str, title: str) -> Section | None:
     """The durations by interval as a heat map with lines of percentiles. kind: wait, or work."""
     counts: dict[tuple[int, float], int] = {}
     empty = Times()
-    rows = [by_time.get(at, empty) for at in shown.starts]
+    rows = [by_time.get(at, empty) for at in axis.starts]
     for i, times in enumerate(rows):
         for number, count in (times.waiting if kind == "wait" else times.work).items():
             counts[i, middle(number) / 1e6] = count
     if not counts:
         return None
     lines = {
-        name: [one.wait(share) if kind == "wait" else one.processing(share) for one in rows]
+        name: [times_of_step.wait(share) if kind == "wait" else times_of_step.processing(share) for times_of_step in rows]
         for name, share in (("p50", 0.5), ("p95", 0.95))
     }
     word = title.lower()
     label = f"Duration of {word} by {span.unit}, with median and 95th percentile"
     figure = Figure(
-        label, [duration_heat_map(shown.starts, counts, lines, one, shown.partial) for one in WIDTHS], "heat",
+        label, [duration_heat_map(axis.starts, counts, lines, width, axis.partial) for width in WIDTHS], "heat",
         caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the stronger the color, the more messages",
         keys=LINES, columns=f"entered {kind}_p50 {kind}_p95",
     )  # fmt: skip
@@ -184,29 +184,29 @@ def _curve(times: Times, before: Times | None) -> Figure:
     points = [timedelta(microseconds=round(low * (high / low) ** (i / (POINTS - 1)))) for i in range(POINTS)]
 
     def received(of: Curve) -> list[Any]:
-        return [of.at(min(round(one / timedelta(microseconds=1)), of.span_us[1])) for one in points]
+        return [of.at(min(round(point / timedelta(microseconds=1)), of.span_us[1])) for point in points]
 
     estimates = received(curve)
     series = {
-        "share": [1 - one.share for one in estimates],
-        "low": [1 - one.high for one in estimates],
-        "high": [1 - one.low for one in estimates],
+        "share": [1 - estimate.share for estimate in estimates],
+        "low": [1 - estimate.high for estimate in estimates],
+        "high": [1 - estimate.low for estimate in estimates],
     }
     keys = [("share", "this range, with its 95\xa0% band")]
     if other:
-        series["before"] = [1 - one.share for one in received(other)]
+        series["before"] = [1 - estimate.share for estimate in received(other)]
         keys.append(("before", "the range to compare with"))
     tips = [f"{brief(at)}: {percent(share)}" for at, share in zip(points, series["share"], strict=True)]
     label = "Share of the messages that were received within a time"
-    return Figure(label, [share_curve(points, series, tips, one) for one in WIDTHS], keys=keys)
+    return Figure(label, [share_curve(points, series, tips, width) for width in WIDTHS], keys=keys)
 
 
-def _by_queue(scope: Scope, found: Mapping[int, Times]) -> list[Section]:
+def _by_queue(scope: Scope, by_queue: Mapping[int, Times]) -> list[Section]:
     paths, span = scope.paths, scope.range
     data = [
         (paths[entity_id], Link(times.messages, messages_url({"queue": entity_id}, span.start, span.end)), *_columns(times)[:2],
          times.absent.total() / times.messages, *_columns(times)[2:])
-        for entity_id, times in _slowest_first(found)
+        for entity_id, times in _slowest_first(by_queue)
     ]  # fmt: skip
     return [Section.with_table("queues", "By queue", QUEUES, data, sentence="Slowest first.")]
 
@@ -216,17 +216,17 @@ def _columns(times: Times) -> tuple[Any, ...]:
     return (*map(times.wait, (0.5, 0.95)), times.work.total(), *map(times.processing, (0.5, 0.95)))
 
 
-def _slowest_first(found: Mapping[int, Times]) -> list[tuple[int, Times]]:
-    def key(one: tuple[int, Times]) -> list[timedelta]:
-        return [one[1].wait(share) or timedelta.max for share in (0.95, 0.5)]
+def _slowest_first(by_queue: Mapping[int, Times]) -> list[tuple[int, Times]]:
+    def key(item: tuple[int, Times]) -> list[timedelta]:
+        return [item[1].wait(share) or timedelta.max for share in (0.95, 0.5)]
 
-    return sorted(((entity_id, times) for entity_id, times in found.items() if times.messages), key=key, reverse=True)
+    return sorted(((entity_id, times) for entity_id, times in by_queue.items() if times.messages), key=key, reverse=True)
 
 
-def _rows(scope: Scope, shown: Axis, by_time: Mapping[datetime, Times]) -> list[tuple[Any, ...]]:
+def _rows(scope: Scope, axis: Axis, by_time: Mapping[datetime, Times]) -> list[tuple[Any, ...]]:
     """The intervals for the table, newest first."""
     span, empty, rows = scope.range, Times(), []
-    for at in reversed(shown.starts):
+    for at in reversed(axis.starts):
         times = by_time.get(at, empty)
         url = messages_url(scope.query, max(at, span.start), min(at + span.bucket, span.end))
         rows.append((at, Link(times.messages, url), *_columns(times)))

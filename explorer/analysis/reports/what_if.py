@@ -62,8 +62,8 @@ class Microseconds(DurationField):
     """A duration as whole microseconds."""
 
     def clean(self, value: Any) -> int | None:  # type: ignore[override]
-        found = super().clean(value)
-        return None if found is None else found // US
+        microseconds = super().clean(value)
+        return None if microseconds is None else microseconds // US
 
 
 class WhatIfForm(ReportForm):
@@ -111,23 +111,23 @@ class Answers:
 
     @cached_property
     def about(self) -> Any:
-        return self.tables.one("about")
+        return self.tables.only_row("about")
 
     @cached_property
     def settings(self) -> Sequence[Any]:
-        return sorted(self.tables["settings"], key=lambda one: one.setting)
+        return sorted(self.tables["settings"], key=lambda setting: setting.setting)
 
     @cached_property
     def _outcomes(self) -> dict[int, dict[int, Any]]:
-        found: dict[int, dict[int, Any]] = {}
+        by_setting: dict[int, dict[int, Any]] = {}
         for row in self.tables["outcomes"]:
-            found.setdefault(row.setting, {})[row.resample] = row
-        return found
+            by_setting.setdefault(row.setting, {})[row.resample] = row
+        return by_setting
 
     @property
     def chosen(self) -> Any:
         """The setting that was asked for; the one in force, if none was."""
-        return next((one for one in self.settings if one.role == CHOSEN), self.settings[0])
+        return next((setting for setting in self.settings if setting.role == CHOSEN), self.settings[0])
 
     @property
     def actual(self) -> Any:
@@ -153,7 +153,7 @@ class Answers:
             return None, None, None
         again = [row.p95 for number, row in rows.items() if number > REPLAYED and row.p95 is not None]
         band = amount_band(rows[REPLAYED].p95, again, self.about.by_waiting_ppm / MILLION, self._scale(rows))
-        low, high = (round(one) * US if one <= LONGEST / US else None for one in band)
+        low, high = (round(bound) * US if bound <= LONGEST / US else None for bound in band)
         return rows[REPLAYED].p95 * US, low, high
 
     @property
@@ -162,7 +162,7 @@ class Answers:
         rows = self._outcomes[-1]
         again = [row.needed for number, row in rows.items() if number > REPLAYED]
         most = None if None in again else max(again, default=None)
-        return rows[REPLAYED].needed, min((one for one in again if one), default=1), most
+        return rows[REPLAYED].needed, min((number for number in again if number), default=1), most
 
     @property
     def curve(self) -> Curve:
@@ -190,54 +190,54 @@ class Answers:
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    found = Answers(tables)
-    if found.about.problem:
-        return Report("Nothing was replayed.", refusal=found.about.problem)
+    answers = Answers(tables)
+    if answers.about.problem:
+        return Report("Nothing was replayed.", refusal=answers.about.problem)
     limits, refusal = scope.family.limits, ""
-    if found.error is None or found.error > FAR:
+    if answers.error is None or answers.error > FAR:
         refusal = "With the current settings, the replay differs too much from what happened (Replay error). Do not rely on it."
-    needed, band = _consumers(scope.name, values, found)
+    needed, band = _consumers(scope.name, values, answers)
     sections = [
-        _picture(scope, values, found), Section("needed", "Consumers needed", needed, notes=band), _calibration(found),
+        _picture(scope, values, answers), Section("needed", "Consumers needed", needed, notes=band), _calibration(answers),
     ]  # fmt: skip
-    answer, own = sentence(scope.name, values, found, limits)
-    return Report(answer, sections, (*own, *gaps(found), *NOTES), found.about.generated, refusal)
+    answer, own = sentence(scope.name, values, answers, limits)
+    return Report(answer, sections, (*own, *gaps(answers), *NOTES), answers.about.generated, refusal)
 
 
-def sentence(name: str, values: Mapping[str, Any], found: Answers, limits: LimitPages) -> tuple[str, list[str]]:
+def sentence(name: str, values: Mapping[str, Any], answers: Answers, limits: LimitPages) -> tuple[str, list[str]]:
     """The answer, and the notes with its band. Pure."""
-    varied, setting = found.about.varied, found.chosen
+    varied, setting = answers.about.varied, answers.chosen
     if setting.role != CHOSEN:
-        return _consumers(name, values, found)
+        return _consumers(name, values, answers)
     names, words = SHARES[varied]
-    share, low, high = found.share(setting, names)
-    was = getattr(found.actual, names[0]) / max(1, getattr(found.actual, names[1]))
+    share, low, high = answers.share(setting, names)
+    was = getattr(answers.actual, names[0]) / max(1, getattr(answers.actual, names[1]))
     notes = [f"95 % band of the answer: {percent(low)} to {percent(high)}."]
     if varied == "time_to_live":
-        share, notes = time_to_live(found, setting, values)
+        share, notes = time_to_live(answers, setting, values)
     of = "deliveries" if varied == "lock" else "messages"
-    said = f"With {in_words(values, limits)}, {{}} of the {of} of {name} would have "
-    said += words.format(within=human(values["within"] * US))
-    if varied == "deliveries" and setting.deliveries > found.about.longest:
+    text = f"With {in_words(values, limits)}, {{}} of the {of} of {name} would have "
+    text += words.format(within=human(values["within"] * US))
+    if varied == "deliveries" and setting.deliveries > answers.about.longest:
         notes = [f"The replay, which draws later deliveries from earlier ones, says {percent(share)}."]
-        more = f", as no message was delivered more than {found.about.longest:,} times."
-        return said.format(f"at most {percent(was)}") + more, notes
-    return f"{said.format(percent(share))}; it was {percent(was)}.", notes
+        more = f", as no message was delivered more than {answers.about.longest:,} times."
+        return text.format(f"at most {percent(was)}") + more, notes
+    return f"{text.format(percent(share))}; it was {percent(was)}.", notes
 
 
-def time_to_live(found: Answers, setting: Any, values: Mapping[str, Any]) -> tuple[float, list[str]]:
+def time_to_live(answers: Answers, setting: Any, values: Mapping[str, Any]) -> tuple[float, list[str]]:
     """The share that expires before its first delivery, and the notes with its band: by the replay where there is a backlog, else
     by the survival estimate. Pure."""
-    share, low, high = found.share(setting, SHARES["time_to_live"][0])
+    share, low, high = answers.share(setting, SHARES["time_to_live"][0])
     estimate: Estimate | None
     try:
-        estimate = found.curve.at(values["time_to_live"])
+        estimate = answers.curve.at(values["time_to_live"])
     except CannotTell:
         estimate = None
-    if found.has_backlog or estimate is None or values.get("consumers"):
+    if answers.has_backlog or estimate is None or values.get("consumers"):
         notes = [
             f"95 % band of the answer: {percent(low)} to {percent(high)}. Of the waiting, "
-            f"{percent(found.about.backlog_ppm / MILLION)} was behind busy consumers, so that messages that expire leave room "
+            f"{percent(answers.about.backlog_ppm / MILLION)} was behind busy consumers, so that messages that expire leave room "
             "for others: the answer is that of a replay."
         ]
         if estimate:
@@ -263,9 +263,9 @@ def in_words(values: Mapping[str, Any], limits: LimitPages) -> str:
     return joined(parts)
 
 
-def gaps(found: Answers) -> list[str]:
+def gaps(answers: Answers) -> list[str]:
     """What the replay leaves out or lacks. Pure."""
-    about, notes = found.about, []
+    about, notes = answers.about, []
     if about.replayed < about.messages:
         notes.append(
             f"{about.replayed:,} of {counted(about.messages, 'message')} were replayed: contiguous parts, drawn at random."
@@ -282,12 +282,12 @@ def gaps(found: Answers) -> list[str]:
     return notes
 
 
-def _consumers(name: str, values: Mapping[str, Any], found: Answers) -> tuple[str, list[str]]:
+def _consumers(name: str, values: Mapping[str, Any], answers: Answers) -> tuple[str, list[str]]:
     """How many consumers are needed, and what those that there are achieve."""
-    needed, least, most = found.needed
+    needed, least, most = answers.needed
     within, share = human(values["within"] * US), f"{values['share']:g}\xa0%"
-    setting = found.chosen
-    done, low, high = found.share(setting, SHARES["consumers"][0])
+    setting = answers.chosen
+    done, low, high = answers.share(setting, SHARES["consumers"][0])
     notes = [
         f"95 % band of the share with {counted(setting.consumers, 'consumer')}: {percent(low)} to {percent(high)}. In resampled "
         f"histories {least:,} to {'more than 1,000' if most is None else f'{most:,}'} consumers were needed."
@@ -301,25 +301,27 @@ def _consumers(name: str, values: Mapping[str, Any], found: Answers) -> tuple[st
     return f"{name} needs {counted(needed, 'consumer')} to receive {share} of its messages within {within}; {with_now}.", notes
 
 
-def _picture(scope: Scope, values: Mapping[str, Any], found: Answers) -> Section:
+def _picture(scope: Scope, values: Mapping[str, Any], answers: Answers) -> Section:
     """The share that answers, by the setting that is varied; and all that was replayed, as a table."""
-    varied, limits = found.about.varied, scope.family.limits
+    varied, limits = answers.about.varied, scope.family.limits
     names, words = SHARES[varied]
     words = words.removeprefix("been ").format(within=human(values["within"] * US))
     same = set(FIELDS.values()) - {FIELDS[varied]}
-    shown = [one for one in found.settings if all(getattr(one, name) == getattr(found.chosen, name) for name in same)]
-    shown.sort(key=lambda one: getattr(one, FIELDS[varied]) or 0)
-    labels = [_label(varied, one, limits) for one in shown]
-    shares = [found.share(one, names) for one in shown]
+    alternatives = [
+        setting for setting in answers.settings if all(getattr(setting, name) == getattr(answers.chosen, name) for name in same)
+    ]
+    alternatives.sort(key=lambda setting: getattr(setting, FIELDS[varied]) or 0)
+    labels = [_label(varied, setting, limits) for setting in alternatives]
+    shares = [answers.share(setting, names) for setting in alternatives]
     tips = [f"{label}: {percent(share)} {words}" for label, (share, _, _) in zip(labels, shares, strict=True)]
     bands = [(low, high) for _, low, high in shares]
-    charts = [share_bars(labels, [share for share, _, _ in shares], bands, tips, one) for one in WIDTHS]
+    charts = [share_bars(labels, [share for share, _, _ in shares], bands, tips, width) for width in WIDTHS]
     kind = {"time_to_live": "time-to-live", "lock": limits.lock, "deliveries": limits.deliveries}.get(varied, varied)
     of = "deliveries" if varied == "lock" else "messages"
     label = f"Share of {of} that {'are ' * (varied == 'consumers')}{words}, by {kind}, with its 95 % band"
     return Section(
         "settings", "Other settings", figures=[Figure(label, charts, "bars")],
-        table=_table(scope, values, found),
+        table=_table(scope, values, answers),
     )  # fmt: skip
 
 
@@ -332,7 +334,7 @@ def _label(varied: str, setting: Any, limits: LimitPages) -> str:
     return f"{value:,}" if varied == "consumers" else human(value * US)
 
 
-def _table(scope: Scope, values: Mapping[str, Any], found: Answers) -> Table:
+def _table(scope: Scope, values: Mapping[str, Any], answers: Answers) -> Table:
     limits, entity = scope.family.limits, scope.entities[0]
     columns = [
         Column("consumers", "Consumers", "count"), Column("time_to_live", "Time-to-live", "setting"),
@@ -347,25 +349,25 @@ def _table(scope: Scope, values: Mapping[str, Any], found: Answers) -> Table:
         Column("depth", "Most in the queue", "count"),
     ]  # fmt: skip
     rows = []
-    for one in found.settings:
-        outcome = found.outcome(one)
-        lock, life = (None if us is None else us * US for us in (one.lock_us, one.time_to_live_us))
-        limit = None if one.deliveries is None else one.deliveries - limits.more_deliveries
+    for setting in answers.settings:
+        outcome = answers.outcome(setting)
+        lock, life = (None if us is None else us * US for us in (setting.lock_us, setting.time_to_live_us))
+        limit = None if setting.deliveries is None else setting.deliveries - limits.more_deliveries
         url = "" if entity.deleted_at else limits.propose(entity, lock, limit, life)
         lost = _lost(outcome) / max(1, outcome.messages)
-        expired, dead = (found.share(one, (name, "messages")) for name in ("expired", "dead_lettered"))
+        expired, dead = (answers.share(setting, (name, "messages")) for name in ("expired", "dead_lettered"))
         band = (max(expired[1], dead[1]), min(1.0, expired[2] + dead[2]))
         rows.append((
-            Link(one.consumers, url) if url else one.consumers, life, lock, limit, outcome.prompt / max(1, outcome.due),
-            *found.waiting(one), outcome.expired, outcome.dead_lettered, lost, *band, outcome.locks_lost, outcome.duplicates,
-            outcome.depth,
+            Link(setting.consumers, url) if url else setting.consumers, life, lock, limit, outcome.prompt / max(1, outcome.due),
+            *answers.waiting(setting), outcome.expired, outcome.dead_lettered, lost, *band, outcome.locks_lost,
+            outcome.duplicates, outcome.depth,
         ))  # fmt: skip
     return Table("settings", "Other settings", columns, rows)
 
 
-def _calibration(found: Answers) -> Section:
+def _calibration(answers: Answers) -> Section:
     """What really happened, and what the replay of the settings in force says."""
-    actual, base = found.actual, found.outcome(found.settings[0])
+    actual, base = answers.actual, answers.outcome(answers.settings[0])
     names = {
         "messages": "Messages", "processed": "Processed", "expired": "Expired", "dead_lettered": "Reached the limit",
         "deliveries": "Deliveries", "locks_lost": "Locks lost", "depth": "Most messages in the queue",
@@ -374,17 +376,17 @@ def _calibration(found: Answers) -> Section:
         (words, f"{getattr(actual, name):,}", f"{getattr(base, name):,}", _error(getattr(actual, name), getattr(base, name)))
         for name, words in names.items()
     ]
-    really, said = (brief(duration(one.p95)) for one in (actual, base))
-    rows.append(("95 % received within", really, said, _error(actual.p95 or 0, base.p95 or 0)))
+    really, replayed = (brief(duration(outcome.p95)) for outcome in (actual, base))
+    rows.append(("95 % received within", really, replayed, _error(actual.p95 or 0, base.p95 or 0)))
     return Section.with_table("calibration", "Replay error", CALIBRATION, rows)
 
 
-def _error(really: float, said: float) -> str:
-    if said == really:
+def _error(really: float, replayed: float) -> str:
+    if replayed == really:
         return "none"
     if not really:
         return "there was none"
-    sign, share = "+" if said > really else "−", percent(abs(said - really) / really)
+    sign, share = "+" if replayed > really else "−", percent(abs(replayed - really) / really)
     return f"under {sign}{share.removeprefix('under ')}" if share.startswith("under ") else f"{sign}{share}"
 
 

@@ -26,10 +26,10 @@ def queue_of(namespace: str, path: str, *, create: bool) -> Entity:
 
     Raises CommandError if it is missing, and BrokerError if it cannot be created.
     """
-    found = Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path, deleted_at=None)
-    if create and not found.exists():
+    matching = Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path, deleted_at=None)
+    if create and not matching.exists():
         family = namespaces.ensure_namespace(namespace, Family.SERVICE_BUS).family
         definition_of(family).create_queue(EntityAddress(namespace, path))
-    if (entity := found.first()) is None:
+    if (entity := matching.first()) is None:
         raise CommandError(f"There is no {namespace}/{path}. Check its name, or add --create.")
     return entity

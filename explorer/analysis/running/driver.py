@@ -228,9 +228,9 @@ def _folder() -> tuple[Path, int]:
     """A new driver's folder, and the open file of its lock. It gets its name when it is locked, so that nobody removes it."""
     root = Path(settings.RUNS_FOLDER)
     root.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="new-driver-", dir=root))
-    lock = os.open(made / "lock", os.O_CREAT | os.O_RDWR)
+    unlocked = Path(tempfile.mkdtemp(prefix="new-driver-", dir=root))
+    lock = os.open(unlocked / "lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    folder = made.rename(root / made.name.removeprefix("new-"))
+    folder = unlocked.rename(root / unlocked.name.removeprefix("new-"))
     (folder / "scratch").mkdir()
     return folder, lock

@@ -83,8 +83,8 @@ class RunFolder:
 class Jobs:
     """The jobs of a run, executed by one driver. notes: what may be missing in the results, a sentence each."""
 
-    def __init__(self, held: runs.Claim, folder: RunFolder, java_home: Path, should_stop: Callable[[], bool]):
-        self.held, self.folder = held, folder
+    def __init__(self, claim: runs.Claim, folder: RunFolder, java_home: Path, should_stop: Callable[[], bool]):
+        self.claim, self.folder = claim, folder
         self._java_home, self._should_stop = java_home, should_stop
         self._number, self._small = 0, True
         self.notes: list[str] = []
@@ -94,14 +94,14 @@ class Jobs:
         self._small = rows < SMALL_ROWS
 
     def say(self, text: str) -> None:
-        self.held.write(step_text=text[:200])
+        self.claim.write(step_text=text[:200])
 
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
-            self.held.write(notes=self.notes)
+            self.claim.write(notes=self.notes)
 
-    def run(self, job: str, specification: Mapping[str, Any], made: Callable[[int], None] = lambda number: None) -> dict:
+    def run(self, job: str, specification: Mapping[str, Any], on_result: Callable[[int], None] = lambda number: None) -> dict:
         """Returns the job's `finished` event. made: called when the part of the result with this number can be used.
 
         Raises Cancelled, Stopped, JobFailed, ClaimLost.
@@ -110,7 +110,7 @@ class Jobs:
         path = self.folder.specification(self._number, job)
         path.write_text(json.dumps(specification, indent=1))
         session = drivers.session_of(settings.SPARK_CONF, small=self._small)
-        return _run_job(self.held, self.folder, job, path, session, self._java_home, self._should_stop, made)
+        return _run_job(self.claim, self.folder, job, path, session, self._java_home, self._should_stop, on_result)
 
 
 Work = Callable[[Jobs, AnalysisRun], None]
@@ -122,26 +122,26 @@ def execute(run_id: int, kinds: Mapping[str, Work], *, should_stop: Callable[[],
     kinds: what a run does, by its kind (kinds.KINDS).
     should_stop: called at every tick of the job; True ends the run, so that a worker can be stopped within seconds.
     """
-    held = runs.claim(run_id)
-    if held is None:
+    claim = runs.claim(run_id)
+    if claim is None:
         return
     folder = RunFolder(run_id)
     try:
-        with _renewed_lease(held):
-            _execute(held, AnalysisRun.objects.get(pk=run_id), kinds, folder, should_stop)
+        with _renewed_lease(claim):
+            _execute(claim, AnalysisRun.objects.get(pk=run_id), kinds, folder, should_stop)
     except runs.ClaimLost:
         pass
     except Cancelled:
-        _end(held, AnalysisRun.CANCELLED, "Cancelled. What was finished is kept, the rest was discarded.")
+        _end(claim, AnalysisRun.CANCELLED, "Cancelled. What was finished is kept, the rest was discarded.")
     except Stopped:
-        _end(held, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
+        _end(claim, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
     except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:
-        _end(held, AnalysisRun.FAILED, str(problem))
+        _end(claim, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
         places = {"scratch": str(settings.RUNS_FOLDER), "archive": settings.ARCHIVE_URL, "master": settings.SPARK_MASTER}
-        said = failures.known(problem, places) if isinstance(problem, OSError | DatabaseError) else ""
-        _end(held, AnalysisRun.FAILED, said or f"{type(problem).__name__}: {problem}")
-        if not said:
+        known_cause = failures.known(problem, places) if isinstance(problem, OSError | DatabaseError) else ""
+        _end(claim, AnalysisRun.FAILED, known_cause or f"{type(problem).__name__}: {problem}")
+        if not known_cause:
             raise
     finally:
         folder.remove_scratch()
@@ -165,13 +165,13 @@ def remove_old_folders(age: timedelta) -> None:
 
 
 def _execute(
-    held: runs.Claim, run: AnalysisRun, kinds: Mapping[str, Work], folder: RunFolder, should_stop: Callable[[], bool]
+    claim: runs.Claim, run: AnalysisRun, kinds: Mapping[str, Work], folder: RunFolder, should_stop: Callable[[], bool]
 ) -> None:
     java_home = java.find()
     if importlib.util.find_spec("pyspark") is None:
         raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (520 MB), then start again.")
     folder.make()
-    jobs = Jobs(held, folder, java_home, should_stop)
+    jobs = Jobs(claim, folder, java_home, should_stop)
     kinds[run.kind](jobs, run)
 
 
@@ -197,14 +197,14 @@ def _archive_beyond(xid: int) -> list[str]:
 
 
 def _run_job(
-    held: runs.Claim,
+    claim: runs.Claim,
     folder: RunFolder,
     job: str,
     specification: Path,
     session: Mapping[str, Any],
     java_home: Path,
     should_stop: Callable[[], bool] = lambda: False,
-    made: Callable[[int], None] = lambda number: None,
+    on_result: Callable[[int], None] = lambda number: None,
 ) -> dict:
     """Have a driver execute the job, and write its progress and log to the run. Returns its `finished` event.
 
@@ -213,7 +213,7 @@ def _run_job(
     while True:
         driver = drivers.take(session, java_home)
         try:
-            finished = _follow(held, folder, driver, job, specification, should_stop, made)
+            finished = _follow(claim, folder, driver, job, specification, should_stop, on_result)
         except BaseException:
             driver.end()
             raise
@@ -228,13 +228,13 @@ def _run_job(
 
 
 def _follow(
-    held: runs.Claim,
+    claim: runs.Claim,
     folder: RunFolder,
     driver: drivers.Driver,
     job: str,
     specification: Path,
     should_stop: Callable[[], bool],
-    made: Callable[[int], None],
+    on_result: Callable[[int], None],
 ) -> dict | None:
     """Read the driver's events until the job has ended, and check at every tick whether to cancel or stop.
 
@@ -248,20 +248,20 @@ def _follow(
             if event is None:
                 tail = folder.log_tail()
                 if tail != logged:
-                    held.write(log_tail=tail)
+                    claim.write(log_tail=tail)
                     logged = tail
-                if runs.cancel_requested(held):
+                if runs.cancel_requested(claim):
                     raise Cancelled
                 if should_stop():
                     raise Stopped
                 continue
-            runs.report(held, event)
+            runs.report(claim, event)
             last = event
             if event["event"] == "made":
-                made(event["number"])
+                on_result(event["number"])
             if event["event"] in ("finished", "failed"):
                 break
-    held.write(log_tail=folder.log_tail())
+    claim.write(log_tail=folder.log_tail())
     if last.get("event") == "finished":
         return last
     if last.get("event") == "failed":
@@ -272,7 +272,7 @@ def _follow(
 
 
 @contextmanager
-def _renewed_lease(held: runs.Claim) -> Iterator[None]:
+def _renewed_lease(claim: runs.Claim) -> Iterator[None]:
     """Renew the lease in a thread while the block runs: preparing and loading may take longer than a lease."""
     done = threading.Event()
 
@@ -280,7 +280,7 @@ def _renewed_lease(held: runs.Claim) -> Iterator[None]:
         while not done.wait(runs.RENEW_SECONDS):
             close_old_connections()
             try:
-                runs.renew(held)
+                runs.renew(claim)
             except runs.ClaimLost:
                 return
             except Exception:  # the database is unavailable: retried in the next round; the lease outlasts a few failures
@@ -296,7 +296,7 @@ def _renewed_lease(held: runs.Claim) -> Iterator[None]:
         keeper.join()
 
 
-def _end(held: runs.Claim, state: str, message: str) -> None:
+def _end(claim: runs.Claim, state: str, message: str) -> None:
     close_old_connections()  # a broken connection may be the cause
     with suppress(runs.ClaimLost):
-        runs.end(held, state, message)
+        runs.end(claim, state, message)

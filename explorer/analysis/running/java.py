@@ -53,10 +53,10 @@ def find(java_home: str | None = None) -> Path:
     home = locate(java_home)
     text = _wrapper(home)
     identity = hashlib.sha256(f"{text}{_release(home)}".encode()).hexdigest()[:12]
-    made = settings.VITRINE_DATA / "spark" / f"java-{identity}"
-    if not made.is_dir():
-        _make(made, text, _release(home))
-    return made
+    folder = settings.VITRINE_DATA / "spark" / f"java-{identity}"
+    if not folder.is_dir():
+        _make(folder, text, _release(home))
+    return folder
 
 
 def locate(java_home: str | None = None) -> Path:
@@ -64,13 +64,13 @@ def locate(java_home: str | None = None) -> Path:
 
     Raises JavaNotFound. A JAVA_HOME of another version is ignored.
     """
-    found: dict[Path, int | None] = {}
+    versions: dict[Path, int | None] = {}
     for home in _candidates(java_home):
-        if home not in found:
-            found[home] = version(home)
-        if found[home] in VERSIONS:
+        if home not in versions:
+            versions[home] = version(home)
+        if versions[home] in VERSIONS:
             return home
-    others = ", ".join(f"{home} is {number or 'unreadable'}" for home, number in found.items())
+    others = ", ".join(f"{home} is {number or 'unreadable'}" for home, number in versions.items())
     raise JavaNotFound(f"An analysis needs Java {VERSIONS[0]} or {VERSIONS[1]}; found {others or 'none'}. {HOW_TO}")
 
 

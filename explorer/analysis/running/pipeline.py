@@ -55,8 +55,8 @@ def roll_up(jobs: execution.Jobs, *, before: date) -> int:
         if group and (day, namespace_id) not in known:
             late.append(group)
     for step, groups in (
-        (STEP, [one for one in late if one[0].day >= aged]),
-        (COARSE, [one for one in late if one[0].day < aged]),
+        (STEP, [days for days in late if days[0].day >= aged]),
+        (COARSE, [days for days in late if days[0].day < aged]),
     ):
         whole = [group for group in groups if len(intact(jobs, group)) == len(group)]
         if whole:
@@ -84,15 +84,15 @@ def maintain(jobs: execution.Jobs, run: AnalysisRun) -> None:
     AnalysisResult.objects.filter(opened_at__lt=datetime.now(UTC) - KEPT).delete()
     execution.remove_old_folders(KEPT)
     message = f"{events:,} events were derived, {days:,} days counted, and {files:,} files merged."
-    runs.succeed(jobs.held, message=message, events=events)
+    runs.succeed(jobs.claim, message=message, events=events)
 
 
 def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
     """Make the tables of reports, from all events that there are. Each is stored as soon as it is made."""
     _archive_newest(jobs)
     asked = [(BY_SLUG[slug], key) for slug, key in zip(run.request["reports"], run.request["keys"], strict=True)]
-    scopes = {one.slug: requests.asked_scope(one, run.request["query"]) for one, _ in asked}
-    jobs.expect(_underived_events() + max(_rows(one, scopes[one.slug][0]) for one, _ in asked))
+    scopes = {asked_report.slug: requests.asked_scope(asked_report, run.request["query"]) for asked_report, _ in asked}
+    jobs.expect(_underived_events() + max(_rows(asked_report, scopes[asked_report.slug][0]) for asked_report, _ in asked))
     events = derive(jobs)
     to_make = []
     for analysis, key in asked:
@@ -103,18 +103,18 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
 
     def store(number: int) -> None:
         (analysis, key), request = asked[number], to_make[number]
-        kept = {name: request[name] for name in ("span", "compared", "now", "step_seconds")}
+        span_asked = {name: request[name] for name in ("span", "compared", "now", "step_seconds")}
         AnalysisResult.objects.update_or_create(
             pk=key,
             defaults={
-                "report": analysis.slug, "namespace_id": scopes[analysis.slug][0].namespace.pk, "asked": kept, "run_id": run.pk,
-                "tables": jobs.folder.result(key).read_bytes(), "card": None, "notes": jobs.notes,
+                "report": analysis.slug, "namespace_id": scopes[analysis.slug][0].namespace.pk, "asked": span_asked,
+                "run_id": run.pk, "tables": jobs.folder.result(key).read_bytes(), "card": None, "notes": jobs.notes,
                 "made_at": Now(), "opened_at": Now(),
             },
         )  # fmt: skip
 
     jobs.run("reporting", {"reports": to_make}, store)
-    runs.succeed(jobs.held, events=events)
+    runs.succeed(jobs.claim, events=events)
 
 
 def request_of(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,10 +125,10 @@ def request_of(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> d
         own["entity_ids"] = ids
         ids = list(Entity.objects.filter(namespace=scope.namespace).values_list("pk", flat=True))
     if "settings" in analysis.needs:
-        since = min(one.start for one in scope.ranges) - max(analysis.needs.values())
+        since = min(span.start for span in scope.ranges) - max(analysis.needs.values())
         own["deploys"] = [
-            {"at": one.at.isoformat(), "name": one.name, "actor": one.actor}
-            for one in changes.deploys(scope.namespace.name, since, scope.range.end)
+            {"at": deploy.at.isoformat(), "name": deploy.name, "actor": deploy.actor}
+            for deploy in changes.deploys(scope.namespace.name, since, scope.range.end)
         ]
     return {
         "report": analysis.slug.replace("-", "_"), "entity_ids": ids, "now": scope.now.isoformat(),
@@ -141,8 +141,8 @@ def files_of(jobs: execution.Jobs, analysis: Analysis, scope: Scope) -> dict[str
     """The files that a report reads: `files`, and those of lives that its counts have in them already, `rolled`."""
     files: dict[str, dict[str, None]] = {}
     rolled: dict[str, None] = {}
-    for content, wanted in _wanted(analysis, scope).items():
-        for file in intact(jobs, wanted):
+    for content, candidates in _needed_files(analysis, scope).items():
+        for file in intact(jobs, candidates):
             if content == ArchiveFile.LIVES and file.rolled_up:
                 rolled[file.path] = None
             else:
@@ -156,17 +156,17 @@ def files_of(jobs: execution.Jobs, analysis: Analysis, scope: Scope) -> dict[str
 
 def intact(jobs: execution.Jobs, files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
     """Those of these files that are as the manifest says; the others are noted."""
-    given = list(files)
-    damaged = {damage.file.pk: damage for damage in verification.damages(given)}
+    candidates = list(files)
+    damaged = {damage.file.pk: damage for damage in verification.damages(candidates)}
     for damage in damaged.values():
         jobs.note(DAMAGED.format(file=damage))
-    return [file for file in given if file.pk not in damaged]
+    return [file for file in candidates if file.pk not in damaged]
 
 
 def addresses(files: Iterable[ArchiveFile]) -> list[str]:
     """Where jobs open files."""
-    here = storage.current_archive()
-    return [here.address(file.path) for file in files]
+    archive = storage.current_archive()
+    return [archive.address(file.path) for file in files]
 
 
 def _archive_newest(jobs: execution.Jobs) -> None:
@@ -175,13 +175,13 @@ def _archive_newest(jobs: execution.Jobs) -> None:
         jobs.note(note)
 
 
-def _wanted(analysis: Analysis, scope: Scope) -> dict[str, list[ArchiveFile]]:
+def _needed_files(analysis: Analysis, scope: Scope) -> dict[str, list[ArchiveFile]]:
     """The files of each content that a report needs. Counts need the lives that they do not have yet, and open messages."""
-    first, end = min(one.start for one in scope.ranges), max(scope.range.end, scope.now)
-    found: dict[str, dict[int, ArchiveFile]] = {}
+    first, end = min(span.start for span in scope.ranges), max(scope.range.end, scope.now)
+    by_content: dict[str, dict[int, ArchiveFile]] = {}
 
     def add(content: str, files: Iterable[ArchiveFile]) -> None:
-        found.setdefault(content, {}).update((file.pk, file) for file in files)
+        by_content.setdefault(content, {}).update((file.pk, file) for file in files)
 
     for content, back in analysis.needs.items():
         add(content, manifest.files(content, [scope.namespace.pk], first - back, end))
@@ -189,32 +189,32 @@ def _wanted(analysis: Analysis, scope: Scope) -> dict[str, list[ArchiveFile]]:
             lives = manifest.files(ArchiveFile.LIVES, [scope.namespace.pk], first - back, end)
             add(ArchiveFile.LIVES, (file for file in lives if not file.rolled_up))
             add(ArchiveFile.OPEN, manifest.files(ArchiveFile.OPEN, [scope.namespace.pk], first - back, end))
-    return {content: list(files.values()) for content, files in found.items()}
+    return {content: list(files.values()) for content, files in by_content.items()}
 
 
 def _rows(analysis: Analysis, scope: Scope) -> int:
-    return sum(file.rows for files in _wanted(analysis, scope).values() for file in files)
+    return sum(file.rows for files in _needed_files(analysis, scope).values() for file in files)
 
 
 def _derive(jobs: execution.Jobs) -> int:
-    slices = {one.pk: one for one in manifest.underived().order_by("pk")}
+    slices = {data_slice.pk: data_slice for data_slice in manifest.underived().order_by("pk")}
     new = intact(jobs, ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, slice_id__in=slices).order_by("slice_id", "path"))
     damaged = set(ArchiveFile.objects.filter(slice_id__in=slices).values_list("slice_id", flat=True)) - {
-        one.slice_id for one in new
+        file.slice_id for file in new
     }
     ready = [pk for pk in slices if pk not in damaged]
-    events = sum(one.events or 0 for pk, one in slices.items() if pk in ready)
+    events = sum(data_slice.events or 0 for pk, data_slice in slices.items() if pk in ready)
     carried = list(ArchiveFile.objects.filter(content=ArchiveFile.OPEN))
     lost = any(verification.damages(carried))
     if ready or lost:
-        since, mine = datetime.now(UTC) - LOOK_BACK, [one for one in new if one.slice_id in ready]
+        since, ready_files = datetime.now(UTC) - LOOK_BACK, [file for file in new if file.slice_id in ready]
         # Instead of a damaged file of carried messages, the events for which they are carried.
         past = intact(jobs, derived_events().filter(day__gte=since.date())) if lost else carried
         known = {"earlier" if lost else "open": addresses(past), "keep_after": since.isoformat()}
-        change = Change(slices=ready, replaces=[one.pk for one in carried])
-        _lives(jobs, mine, known, change, partitions_of(events + sum(one.rows for one in past)))
-    for one in ArchiveRebuild.objects.order_by("day"):
-        _derive_again(jobs, one.day, one.namespace_id)
+        change = Change(slices=ready, replaces=[file.pk for file in carried])
+        _lives(jobs, ready_files, known, change, partitions_of(events + sum(file.rows for file in past)))
+    for rebuild in ArchiveRebuild.objects.order_by("day"):
+        _derive_again(jobs, rebuild.day, rebuild.namespace_id)
     return events
 
 
@@ -234,9 +234,9 @@ def _lives(
 
 def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
     """Derive the lives of a day again from its events, with those of the days before it; not while some of these are damaged."""
-    given = list(derived_events().filter(namespace_id=namespace_id, day__lte=day, day__gte=day - LOOK_BACK))
-    files = intact(jobs, given)
-    if len(files) < len(given):
+    candidates = list(derived_events().filter(namespace_id=namespace_id, day__lte=day, day__gte=day - LOOK_BACK))
+    files = intact(jobs, candidates)
+    if len(files) < len(candidates):
         return
     replaced = ArchiveFile.objects.filter(
         namespace_id=namespace_id, day=day, content__in=(ArchiveFile.LIVES, *ArchiveFile.ROLLED)
@@ -246,9 +246,9 @@ def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
         "earlier": addresses(file for file in files if file.day < day),
         "days": [{"day": day.isoformat(), "namespace_id": namespace_id}],
     }
-    here = [file for file in files if file.day == day]
-    if here:
-        _lives(jobs, here, specification, change, partitions_of(sum(file.rows for file in files)))
+    files_of_day = [file for file in files if file.day == day]
+    if files_of_day:
+        _lives(jobs, files_of_day, specification, change, partitions_of(sum(file.rows for file in files)))
     else:  # its events are gone: no lives can be derived
         ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
 
@@ -287,7 +287,7 @@ def _merge(jobs: execution.Jobs, group: Sequence[ArchiveFile]) -> None:
 
 def new_folder(jobs: execution.Jobs) -> str:
     """A new folder of the archive for the output of a job."""
-    folder = f"{manifest.DERIVED}/run-{jobs.held.run_id}-{uuid.uuid4().hex[:12]}"
+    folder = f"{manifest.DERIVED}/run-{jobs.claim.run_id}-{uuid.uuid4().hex[:12]}"
     manifest.note_folder(folder)
     return folder
 
@@ -300,8 +300,8 @@ def partitions_of(rows: int) -> int:
     return max(1, -(-rows // ROWS_OF_PARTITION), min(2, rows // 20_000))
 
 
-def _span(one: Range) -> dict[str, str]:
-    return {"start": one.start.isoformat(), "end": one.end.isoformat()}
+def _span(span: Range) -> dict[str, str]:
+    return {"start": span.start.isoformat(), "end": span.end.isoformat()}
 
 
 def _plain(value: Any) -> Any:
@@ -309,7 +309,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(element) for name, element in value.items()}
     if isinstance(value, Collection) and not isinstance(value, str):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     return value.isoformat() if isinstance(value, datetime) else value

@@ -62,27 +62,27 @@ def claim(run_id: int) -> Claim | None:
     return Claim(run_id, token) if taken else None
 
 
-def renew(held: Claim) -> None:
+def renew(claim: Claim) -> None:
     """Renew the lease of a running execution. Raises ClaimLost."""
-    held.write(lease_until=Now() + LEASE)
+    claim.write(lease_until=Now() + LEASE)
 
 
-def cancel_requested(held: Claim) -> bool:
+def cancel_requested(claim: Claim) -> bool:
     """Whether a user cancelled the run. Raises ClaimLost."""
-    for requested in held.rows().values_list("cancel_requested_at", flat=True):
+    for requested in claim.rows().values_list("cancel_requested_at", flat=True):
         return requested is not None
-    raise ClaimLost(f"run {held.run_id} is no longer claimed by this worker")
+    raise ClaimLost(f"run {claim.run_id} is no longer claimed by this worker")
 
 
-def report(held: Claim, event: dict) -> None:
+def report(claim: Claim, event: dict) -> None:
     """Write one progress event of the job to the run. Raises ClaimLost."""
     if event["event"] == "step":
         text = str(event["text"])[:200]
-        held.write(step=event["step"], steps=event["steps"], step_text=text, tasks_done=0, tasks_total=0)
+        claim.write(step=event["step"], steps=event["steps"], step_text=text, tasks_done=0, tasks_total=0)
     elif event["event"] == "session":
-        held.write(warm=event["warm"])
+        claim.write(warm=event["warm"])
     elif event["event"] == "progress":
-        held.write(tasks_done=event["done"], tasks_total=event["total"])
+        claim.write(tasks_done=event["done"], tasks_total=event["total"])
 
 
 def request_cancel(run_id: int, *, actor: Actor) -> None:
@@ -94,14 +94,14 @@ def request_cancel(run_id: int, *, actor: Actor) -> None:
         AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.RUNNING, cancel_requested_at=None).update(**named)
 
 
-def succeed(held: Claim, *, message: str = "", events: int | None = None) -> None:
+def succeed(claim: Claim, *, message: str = "", events: int | None = None) -> None:
     """End a run. events: how many were derived. Raises ClaimLost."""
-    held.write(state=AnalysisRun.SUCCEEDED, finished_at=Now(), message=message, events=events)
+    claim.write(state=AnalysisRun.SUCCEEDED, finished_at=Now(), message=message, events=events)
 
 
-def end(held: Claim, state: str, message: str) -> None:
+def end(claim: Claim, state: str, message: str) -> None:
     """End a run without results. state: FAILED or CANCELLED; message: the reason. Raises ClaimLost."""
-    held.write(state=state, finished_at=Now(), message=message)
+    claim.write(state=state, finished_at=Now(), message=message)
 
 
 def end_dead_runs() -> list[int]:

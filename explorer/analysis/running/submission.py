@@ -29,14 +29,14 @@ OPEN = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
 
 def results_of(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> dict[str, AnalysisResult]:
     """The newest stored results by slug."""
-    slugs = {key_of(one, scope, form): one.slug for one in analyses}
+    slugs = {key_of(analysis, scope, form): analysis.slug for analysis in analyses}
     return {slugs[result.key]: result for result in AnalysisResult.objects.filter(pk__in=slugs)}
 
 
 def note_opened(results: Iterable[AnalysisResult]) -> None:
     """Note that results were opened, which keeps them; once a day is enough."""
     before = datetime.now(UTC) - timedelta(days=1)
-    if old := [one.pk for one in results if one.opened_at < before]:
+    if old := [result.pk for result in results if result.opened_at < before]:
         AnalysisResult.objects.filter(pk__in=old).update(opened_at=Now())
 
 
@@ -49,20 +49,20 @@ def refresh(
     analyses = list(analyses)
     old = datetime.now(UTC) - timedelta(seconds=settings.ANALYSIS_FRESH_SECONDS)
     stored = results_of(analyses, scope, form)
-    wanted = [one for one in analyses if force or one.slug not in stored or stored[one.slug].made_at < old]
-    wanted = [one for one in wanted if open_run([one], scope, form) is None]
-    if not wanted or not scope.entities:
+    due = [analysis for analysis in analyses if force or analysis.slug not in stored or stored[analysis.slug].made_at < old]
+    due = [analysis for analysis in due if open_run([analysis], scope, form) is None]
+    if not due or not scope.entities:
         return None
     request = {
         "query": form.query,
-        "reports": [one.slug for one in wanted],
-        "keys": [key_of(one, scope, form) for one in wanted],
+        "reports": [analysis.slug for analysis in due],
+        "keys": [key_of(analysis, scope, form) for analysis in due],
     }
     about = {"namespace": scope.namespace.name, "subject": scope.name}
     with transaction.atomic():
         run = AnalysisRun.objects.create(
             **about, request=request, requested_by=str(actor), requested_at=Now(),
-            expected_seconds=expected_seconds([one.slug for one in wanted], **about),
+            expected_seconds=expected_seconds([analysis.slug for analysis in due], **about),
         )  # fmt: skip
         transaction.on_commit(lambda: submit_run(run.pk))
     return run
@@ -99,11 +99,11 @@ def stored_scope(result: AnalysisResult, scope: Scope) -> Scope:
     """The scope, with the range, the time and the comparison that a result answers."""
     asked = result.asked
 
-    def span(one: dict[str, str] | None, like: Range) -> Range | None:
-        return replace(like, start=_at(one["start"]), end=_at(one["end"])) if one else None
+    def span(instants: dict[str, str] | None, like: Range) -> Range | None:
+        return replace(like, start=_at(instants["start"]), end=_at(instants["end"])) if instants else None
 
-    found = span(asked["span"], scope.range) or scope.range
-    return replace(scope, range=found, now=_at(asked["now"]), compared=span(asked.get("compared"), found))
+    answered_range = span(asked["span"], scope.range) or scope.range
+    return replace(scope, range=answered_range, now=_at(asked["now"]), compared=span(asked.get("compared"), answered_range))
 
 
 def maintain(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
@@ -130,11 +130,11 @@ def pipeline_is_due() -> bool:
 
 
 def _runs(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> QuerySet[AnalysisRun]:
-    keys: Sequence[str] = [key_of(one, scope, form) for one in analyses]
-    made = Q(pk=None)
+    keys: Sequence[str] = [key_of(analysis, scope, form) for analysis in analyses]
+    matches_key = Q(pk=None)
     for key in keys:
-        made |= Q(request__keys__contains=[key])
-    return AnalysisRun.objects.filter(made).defer("log_tail")
+        matches_key |= Q(request__keys__contains=[key])
+    return AnalysisRun.objects.filter(matches_key).defer("log_tail")
 
 
 def _at(text: str) -> datetime:

@@ -35,18 +35,22 @@ def request_verification(*, repair: bool, actor: Actor) -> AnalysisRun:
 
 
 def verify(jobs: Jobs, run: AnalysisRun) -> None:
-    files = {one: list(ArchiveFile.objects.filter(content=one)) for one in (ArchiveFile.LIVES, ArchiveFile.OPEN)}
+    files = {content: list(ArchiveFile.objects.filter(content=content)) for content in (ArchiveFile.LIVES, ArchiveFile.OPEN)}
     files[ArchiveFile.EVENTS] = list(pipeline.derived_events())
-    if any(len(pipeline.intact(jobs, found)) < len(found) for found in files.values()):
+    if any(len(pipeline.intact(jobs, files_of_content)) < len(files_of_content) for files_of_content in files.values()):
         raise CannotRun("Files are damaged or missing: run `manage.py verify_archive --repair` first, then compare lives again.")
-    jobs.expect(sum(one.rows for one in files[ArchiveFile.EVENTS]))
-    done = jobs.run("verification", {content: pipeline.addresses(found) for content, found in files.items()})
-    paths = {one.pk: str(one) for one in Entity.objects.filter(pk__in=[one["entity_id"] for one in done["wrong"]])}
-    for one in done["wrong"]:
-        such = f"such as number {one['sequence_number']} of {paths.get(one['entity_id'], one['entity_id'])}"
-        messages = "1 message has" if one["messages"] == 1 else f"{one['messages']:,} messages each have"
-        jobs.note(f"{one['day']}: {messages} {SAID[one['rule']]}, {such}.")
+    jobs.expect(sum(file.rows for file in files[ArchiveFile.EVENTS]))
+    done = jobs.run(
+        "verification", {content: pipeline.addresses(files_of_content) for content, files_of_content in files.items()}
+    )
+    paths = {
+        entity.pk: str(entity) for entity in Entity.objects.filter(pk__in=[mistake["entity_id"] for mistake in done["wrong"]])
+    }
+    for mistake in done["wrong"]:
+        such = f"such as number {mistake['sequence_number']} of {paths.get(mistake['entity_id'], mistake['entity_id'])}"
+        messages = "1 message has" if mistake["messages"] == 1 else f"{mistake['messages']:,} messages each have"
+        jobs.note(f"{mistake['day']}: {messages} {SAID[mistake['rule']]}, {such}.")
         if run.request["repair"]:
-            manifest.rebuild(date.fromisoformat(one["day"]), one["namespace"])
-    said = f"{done['messages']:,} messages were compared with their events."
-    runs.succeed(jobs.held, message=f"{said} {REPAIRED}" if done["wrong"] and run.request["repair"] else said)
+            manifest.rebuild(date.fromisoformat(mistake["day"]), mistake["namespace"])
+    message = f"{done['messages']:,} messages were compared with their events."
+    runs.succeed(jobs.claim, message=f"{message} {REPAIRED}" if done["wrong"] and run.request["repair"] else message)

@@ -39,7 +39,7 @@ def row(at, count: int, wait: int = 10, measure: int = WAITING, entity_id: int =
 def test_a_message_that_was_never_received_misses_the_target(received, never, level):
     found = promise.level(Times(received, never), MINUTE)
     assert (found.messages, found.late, found.undecided) == (level.messages, level.late, level.undecided)
-    assert found.kept == pytest.approx(level.kept)
+    assert found.share_in_time == pytest.approx(level.share_in_time)
 
 
 def test_few_messages_are_not_judged():
