@@ -103,47 +103,47 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = EntityAddress(host.name, path)
     form = QueueQuery(request.GET)
     values = cleaned(form)
-    found = rabbitmq.get_queue(address, actor=request.actor)
+    stored = rabbitmq.get_queue(address, actor=request.actor)
     if request.method != "POST":
-        return _show(request, host, found, form, values)
+        return _show(request, host, stored, form, values)
     request.actor.require(Right.MANAGE, address)
     if request.POST.get("action") == "options":
-        return _set_options(request, found)
+        return _set_options(request, stored)
     if request.POST.get("action") == "unbind":
-        done = unbind(request, host.name, lines_of(rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)))
+        done = unbind(request, host.name, lines_of(rabbitmq.list_bindings(host.name, queue=stored.name, actor=request.actor)))
         if done.error:
             notify_error(request, done.error)
         return HttpResponseRedirect(f"{request.path}?tab=bindings")
-    return _bind(request, host, found, form, values)
+    return _bind(request, host, stored, form, values)
 
 
-def _bind(request: HttpRequest, host, found: StoredQueue, form: QueueQuery, values: Mapping[str, Any]) -> HttpResponse:
+def _bind(request: HttpRequest, host, queue: StoredQueue, form: QueueQuery, values: Mapping[str, Any]) -> HttpResponse:
     binding = _binding_form(request.POST)
-    shown_again = {**values, "tab": "bindings"}
+    bindings_tab = {**values, "tab": "bindings"}
     if not binding.is_valid():
-        return _show(request, host, found, form, shown_again, binding=binding)
-    given = binding.cleaned_data
+        return _show(request, host, queue, form, bindings_tab, binding=binding)
+    entered = binding.cleaned_data
     done = act(
-        request, "bind", found.address,
+        request, "bind", queue.address,
         lambda: rabbitmq.bind_queue(
-            host.name, found.name, given["other"], given["routing_key"], given["arguments"], actor=request.actor
+            host.name, queue.name, entered["other"], entered["routing_key"], entered["arguments"], actor=request.actor
         ),
-        target=f"from {given['other']}, key {given['routing_key']!r}",
-        says=lambda is_new: bound(is_new, given["other"], found.name),
+        target=f"from {entered['other']}, key {entered['routing_key']!r}",
+        says=lambda is_new: bound(is_new, entered["other"], queue.name),
     )  # fmt: skip
     if done.error:
-        return _show(request, host, found, form, shown_again, binding=binding, done=done)
+        return _show(request, host, queue, form, bindings_tab, binding=binding, done=done)
     return HttpResponseRedirect(f"{request.path}?tab=bindings")
 
 
-def _set_options(request: HttpRequest, found: StoredQueue) -> HttpResponse:
+def _set_options(request: HttpRequest, queue: StoredQueue) -> HttpResponse:
     form = OptionsForm(request.POST)
     if form.is_valid():
         done = act(
-            request, "change queue options", found.address,
-            lambda: rabbitmq.set_queue_option(found.address, **form.cleaned_data, actor=request.actor),
+            request, "change queue options", queue.address,
+            lambda: rabbitmq.set_queue_option(queue.address, **form.cleaned_data, actor=request.actor),
             target=", ".join(name for name, on in form.cleaned_data.items() if on) or "none",
-            says=lambda _: f"Changed message expiry of {found.name}.",
+            says=lambda _: f"Changed message expiry of {queue.name}.",
         )  # fmt: skip
         if done.error:
             notify_error(request, done.error)
@@ -203,38 +203,38 @@ def _show(
     )  # fmt: skip
 
 
-def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: str) -> list[TabView]:
+def tab_views(entity: EntityRow, queue: StoredQueue, bindings: int, selected: str) -> list[TabView]:
     """The tabs with their counts."""
     counts = entity.counts
     expired = entity.expired_pending.value
     numbers = {
         "messages": counts.active, "ready": counts.active - counts.locked - expired, "unacked": counts.locked, "expired": expired,
-        "consumers": found.consumers, "bindings": bindings + 1,
+        "consumers": queue.consumers, "bindings": bindings + 1,
     }  # fmt: skip
     return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS]
 
 
 def _listing(
-    request: HttpRequest, host, found: StoredQueue, entity: EntityRow, form: QueueQuery, values: Mapping[str, Any], tab: str
+    request: HttpRequest, host, queue: StoredQueue, entity: EntityRow, form: QueueQuery, values: Mapping[str, Any], tab: str
 ) -> dict[str, Any]:
     actor, cursor = request.actor, values["cursor"] or None
     match tab:
         case "consumers":
-            return {"consumers": consumer_lines(browsing.consumers(host.name, found.name, actor=actor), found.effective)}
+            return {"consumers": consumer_lines(browsing.consumers(host.name, queue.name, actor=actor), queue.effective)}
         case "settings":
-            effective = rabbitmq.effective(found.address, actor=actor)
-            arguments, merged = presenters.arguments(found.arguments), presenters.definition(effective.definition)
-            options = OptionsForm(initial=found.options)
-            shown = {"settings": effective_settings(effective), "kinds": KINDS, "options": options}
-            return shown | {"arguments": arguments, "merged": merged}
+            effective = rabbitmq.effective(queue.address, actor=actor)
+            arguments, merged = presenters.arguments(queue.arguments), presenters.definition(effective.definition)
+            options = OptionsForm(initial=queue.options)
+            context = {"settings": effective_settings(effective), "kinds": KINDS, "options": options}
+            return context | {"arguments": arguments, "merged": merged}
         case "history":
             return history(entity, form, actor)
         case "bindings":
             return {}
     narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])
-    listing = list_context(request, found.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
+    listing = list_context(request, queue.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
     rows = listing["page"].rows
-    facts = browsing.message_facts(found.id, [row.sequence_number for row in rows], actor=actor)
+    facts = browsing.message_facts(queue.id, [row.sequence_number for row in rows], actor=actor)
     return {
         **listing,
         **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
@@ -253,7 +253,7 @@ def _bindings(request: HttpRequest, vhost: str, bindings: Sequence, binding: Bin
     return {
         "bindings": lines_of(list(bindings)),
         "form": binding or _binding_form(),
-        "sources": [one.name for one in exchanges if one.name][:MOST_OFFERED],
+        "sources": [exchange.name for exchange in exchanges if exchange.name][:MOST_OFFERED],
     }
 
 
@@ -270,26 +270,26 @@ def effective_settings(effective: Any) -> list[EffectiveSetting]:
 
 def _effective_setting(name: str, candidates: Sequence[Any]) -> EffectiveSetting:
     key = BY_EFFECTIVE.get(name)
-    said = [_candidate(one, key) for one in candidates]
-    winner = next(one for one in said if one.wins)
+    presented = [_candidate(candidate, key) for candidate in candidates]
+    winner = next(candidate for candidate in presented if candidate.wins)
     return EffectiveSetting(
-        key.label if key else name, key.meaning if key else "", key.policy or key.argument if key else name, winner.value, said,
-        _why(candidates),
+        key.label if key else name, key.meaning if key else "", key.policy or key.argument if key else name, winner.value,
+        presented, _why(candidates),
     )  # fmt: skip
 
 
-def _candidate(one: Any, key: Any) -> Candidate:
+def _candidate(candidate: Any, key: Any) -> Candidate:
     for kind in ("operator policy", "policy"):
-        if one.source.startswith(f"{kind} "):
-            return Candidate(kind, one.source.removeprefix(f"{kind} "), value_text(key, one.value), one.wins)
-    return Candidate(one.source, "", value_text(key, one.value), one.wins)
+        if candidate.source.startswith(f"{kind} "):
+            return Candidate(kind, candidate.source.removeprefix(f"{kind} "), value_text(key, candidate.value), candidate.wins)
+    return Candidate(candidate.source, "", value_text(key, candidate.value), candidate.wins)
 
 
 def _why(candidates: Sequence[Any]) -> str:
     """Why the winner wins; empty if there is only one candidate."""
     if len(candidates) < 2:
         return ""
-    if all(isinstance(one.value, int) and not isinstance(one.value, bool) for one in candidates):
+    if all(isinstance(candidate.value, int) and not isinstance(candidate.value, bool) for candidate in candidates):
         return "the lowest value wins"
     return "arguments take precedence, then the operator policy"
 
@@ -297,10 +297,10 @@ def _why(candidates: Sequence[Any]) -> str:
 def settings_words(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a revision in words: what is effective by arguments and policies, and the expiry options."""
     effective = {key: value for key, value in columns["effective"].items() if value is not None}
-    found = {BY_EFFECTIVE[key].label if key in BY_EFFECTIVE else key.replace("_", " "): value_text(BY_EFFECTIVE.get(key), value)
+    words = {BY_EFFECTIVE[key].label if key in BY_EFFECTIVE else key.replace("_", " "): value_text(BY_EFFECTIVE.get(key), value)
              for key, value in effective.items()}  # fmt: skip
     options = {name: OptionsForm.base_fields[name].label for name in OptionsForm.base_fields}
-    return found | {str(label): value_text(None, columns["options"].get(name, False)) for name, label in options.items()}
+    return words | {str(label): value_text(None, columns["options"].get(name, False)) for name, label in options.items()}
 
 
 def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
