@@ -48,10 +48,10 @@ def hidden_sandboxes(user: Any, actor: Actor, *, own: bool) -> tuple[str, ...]:
     others, and none for administrators."""
     from .models import Sandbox
 
-    found = Sandbox.objects.all()
+    sandboxes = Sandbox.objects.all()
     if own:
-        found = found.exclude(owner_id=getattr(user, "pk", None)) if hides_others(user, actor) else found.none()
-    return tuple(found.values_list("namespace", flat=True))
+        sandboxes = sandboxes.exclude(owner_id=getattr(user, "pk", None)) if hides_others(user, actor) else sandboxes.none()
+    return tuple(sandboxes.values_list("namespace", flat=True))
 
 
 def of_others(user: Any) -> tuple[str, ...]:
@@ -64,14 +64,14 @@ def of_others(user: Any) -> tuple[str, ...]:
 def without_of_others(user: Any, namespaces: Iterable[N]) -> list[N]:
     """These namespaces without the sandboxes of others."""
     hidden = of_others(user)
-    return [one for one in namespaces if one.name.lower() not in hidden]
+    return [namespace for namespace in namespaces if namespace.name.lower() not in hidden]
 
 
 def without(namespaces: Iterable[N], keep: str = "") -> list[N]:
     """These namespaces without the sandboxes, which would be in the way of others. keep: the name of one that stays."""
     from .models import Sandbox
 
-    listed = list(namespaces)
-    possible = [one.name.lower() for one in listed if may_be_one(one.name) and one.name.lower() != keep.lower()]
-    found = set(Sandbox.objects.filter(namespace__in=possible).values_list("namespace", flat=True)) if possible else set()
-    return [one for one in listed if one.name.lower() not in found]
+    rows = list(namespaces)
+    possible = [row.name.lower() for row in rows if may_be_one(row.name) and row.name.lower() != keep.lower()]
+    existing = set(Sandbox.objects.filter(namespace__in=possible).values_list("namespace", flat=True)) if possible else set()
+    return [row for row in rows if row.name.lower() not in existing]
