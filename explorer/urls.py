@@ -72,6 +72,7 @@ urlpatterns = [
     path("faults/", demonstration.faults_on_demand, name="faults"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
+    path("namespace-settings/<namespace:namespace>/", namespaces.change, name="namespace_settings"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
     path(f"entities/{ENTITY}", columns.remembering(deleted.or_record(or_past(by_family("entity")))), name="entity"),
     path(f"pause/{ENTITY}", pausing.pause, name="entity_pause"),

@@ -8,12 +8,15 @@ change it, and its clock always shows real time.
 from .clocks import Clock, get_clock, pause_clock, resume_clock, step_clock, step_clock_to
 from .namespaces import (
     MOST_ARCHIVE_DAYS,
+    MOST_MEGABYTES,
     Namespace,
+    change_max_size,
     create_namespace,
     delete_namespace,
     ensure_namespace,
     get_namespace,
     list_namespaces,
+    preview_max_size,
     update_namespace,
 )
 from .protection import hide_entities, set_protected

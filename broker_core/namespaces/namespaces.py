@@ -10,6 +10,7 @@ from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgum
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, Family, Right, Tier
 from broker_core.runtime.find_or_create import find_or_create
+from broker_core.runtime.previews import Preview, make_if_unchanged, token_of
 from broker_core.runtime.room import forget_rooms
 from broker_core.store.connections import require_same_database
 from broker_core.store.driver import Atomically, Steps
@@ -18,6 +19,7 @@ from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 MOST_ARCHIVE_DAYS = 36_500
 MOST_MEGABYTES = 2**31 - 1
+MEGABYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,57 @@ def update_namespace(
         return _namespace(rows[0])
 
     return (yield Atomically(steps()))
+
+
+@use_case(namespace="name")
+def preview_max_size(name: str, max_size_in_megabytes: int, *, actor: Actor | None = None) -> Steps[Preview]:
+    """What `change_max_size` would do now. Changes nothing, and raises the same errors."""
+    return (yield Atomically(_preview_max_size(name, max_size_in_megabytes, actor)))
+
+
+@use_case(namespace="name")
+def change_max_size(
+    name: str, max_size_in_megabytes: int, *, token: str | None = None, actor: Actor | None = None
+) -> Steps[Preview]:
+    """Change the maximum size of a namespace as `update_namespace` does. Returns the preview.
+
+    token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
+    """
+    return (
+        yield from make_if_unchanged(
+            _preview_max_size(name, max_size_in_megabytes, actor),
+            lambda: update_namespace.steps(name, max_size_in_megabytes=max_size_in_megabytes, actor=actor),
+            token,
+        )
+    )
+
+
+def _preview_max_size(name: str, megabytes: int, actor: Actor | None) -> Steps[Preview]:
+    """In the caller's transaction, with the namespace locked. No message is affected: only sends are refused."""
+    yield from changeable_namespace(name, actor)
+    _check_max_size(megabytes)
+    namespace = yield from hold_namespace(name)
+    (size,) = yield call("namespace_size", namespace_id=namespace.id)
+    before, after = namespace.max_size_in_megabytes, megabytes or None
+    return Preview(
+        subject=namespace.name,
+        at=size.now,
+        token=token_of(before),
+        before=before,
+        after=after,
+        notes=(_size_note(size.bytes, before, after),),
+    )
+
+
+def _size_note(size: int, before: int | None, after: int | None) -> str:
+    used = f"The messages of all entities have {size / MEGABYTE:,.1f} MB"
+    if before == after:
+        return f"{used}. The maximum size is the same; nothing changes."
+    if after is None:
+        return f"{used}. Sends are no longer limited by the size of the namespace."
+    if size >= after * MEGABYTE:
+        return f"{used}: sends will be refused until they have less than {after:,} MB. Receiving goes on."
+    return f"{used}: sends will be refused when they have {after:,} MB."
 
 
 @use_case(namespace="name")

@@ -19,7 +19,7 @@ from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, cloc
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
     """A namespace. entities: their number, including hidden ones. is_system: whether it is Vitrine's own. behaviour: of a Service
-    Bus namespace."""
+    Bus namespace. max_size_in_megabytes: of all its messages; None: unlimited."""
 
     id: int
     name: str
@@ -30,6 +30,7 @@ class NamespaceRow:
     entities: int
     clock: ClockReading
     behaviour: Behaviour = Behaviour.CONVENIENT
+    max_size_in_megabytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ def _listed(
 
 
 def _namespace(row: Any) -> NamespaceRow:
-    facts = (row.is_system, row.created_at, row.entities, clock_of(row), Behaviour(row.behaviour))
+    facts = (row.is_system, row.created_at, row.entities, clock_of(row), Behaviour(row.behaviour), row.max_size_in_megabytes)
     return NamespaceRow(row.id, row.name, Family(row.family), row.description, *facts)
 
 

@@ -1,4 +1,4 @@
-"""Creates and deletes namespaces of families that do not have their own pages for this."""
+"""Changes namespaces; creates and deletes those of families that do not have their own pages for this."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import namespaces, reads
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import BrokerError, InvalidArgument, PreviewOutdated
 from broker_core.common.types import Actor, Right
 from explorer.frames.family import installed, pages_of
-from explorer.frames.forms.namespace import NamespaceForm
+from explorer.frames.forms.namespace import NamespaceForm, NamespaceSettingsForm
 from explorer.frames.forms.typed_name import TypedNameForm
 from explorer.frames.shell import Act, act, page, show_form
 
@@ -38,6 +38,60 @@ def create(request: HttpRequest) -> HttpResponse:
     if done.error:
         return show_form(request, "namespace_new", form, done=done, fields=_FIELDS)
     return HttpResponseRedirect(reverse("explorer:namespace", args=[values["name"]]))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, namespace: str) -> HttpResponse:
+    """GET shows the settings, POST with `preview` the effect of a change; another POST saves it."""
+    stored = namespaces.get_namespace(namespace, actor=request.actor)
+    request.actor.require(Right.MANAGE, stored.name)
+    current = stored.max_size_in_megabytes
+    form = NamespaceSettingsForm(request.POST if request.method == "POST" else None, initial={"max_size_in_megabytes": current})
+    if not form.is_valid():
+        return _show_settings(request, stored, form)
+    megabytes = form.cleaned_data["max_size_in_megabytes"] or 0
+    if "preview" in request.POST:
+        return _show_settings(request, stored, form, megabytes=megabytes)
+    token = request.POST.get("token") or None
+    done = act(
+        request, f"change {pages_of(stored.family).container_noun}", None,
+        lambda: namespaces.change_max_size(stored.name, megabytes, token=token, actor=request.actor),
+        target=stored.name,
+        says=lambda effect: _changed(stored.name, effect.before, effect.after),
+    )  # fmt: skip
+    if done.error:
+        anew = megabytes if isinstance(done.error, PreviewOutdated) else None
+        return _show_settings(request, stored, form, done=done, megabytes=anew)
+    return HttpResponseRedirect(reverse("explorer:namespace", args=[stored.name]))
+
+
+def _show_settings(
+    request: HttpRequest,
+    stored: namespaces.Namespace,
+    form: NamespaceSettingsForm,
+    *,
+    done: Act = Act(),
+    megabytes: int | None = None,
+) -> HttpResponse:
+    """The form; megabytes: with the effect of this maximum size."""
+    previewed = None
+    if megabytes is not None:
+        try:
+            previewed = namespaces.preview_max_size(stored.name, megabytes, actor=request.actor)
+        except BrokerError as exc:
+            done = Act(error=exc)
+    return show_form(request, "namespace_settings", form, done=done, current_namespace=stored, previewed=previewed)
+
+
+def _changed(name: str, before: int | None, after: int | None) -> str:
+    if before == after:
+        return "Nothing was changed."
+    return f"Changed the maximum size of {name} from {_megabytes(before)} to {_megabytes(after)}."
+
+
+def _megabytes(size: int | None) -> str:
+    return "unlimited" if size is None else f"{size:,} MB"
 
 
 @page

@@ -108,6 +108,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
         "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
         "namespace_new": ["/new-namespace/", "/new-namespace/?family=queue_storage"],
+        "namespace_settings": [f"/namespace-settings/{queue.namespace}/", f"/namespace-settings/{jobs.namespace}/"],
         "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "locks": ["/locks/", f"/locks/?q={queue.namespace}&holder=worker"],

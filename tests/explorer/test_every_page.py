@@ -24,7 +24,7 @@ ELSEWHERE = {
     "rename_template", "delete_template", "sandbox_start", "sandbox", "sandbox_export", "follow",
 }  # fmt: skip
 AZURE = SimpleNamespace(
-    changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
+    changes=("/new", "/settings/", "/delete/", "/namespace-settings/", "/delete-namespace/", "/rules/", "/delete-rule/",
              "/operate/", "/release-locks/", "/configuration/export/"),
     sends=("/send/", "/receive/", "/import-messages/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/messages/?q=order-2", "/filters/",

@@ -186,6 +186,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             **{f"{verb}_namespace": lambda: {"name": "new", "family": Family.SERVICE_BUS} for verb in ("create", "ensure")},
             "delete_namespace": lambda: {"name": "empty"},
             "list_namespaces": dict,
+            **{f"{verb}_max_size": lambda: {"name": w.ns, "max_size_in_megabytes": 3} for verb in ("preview", "change")},
             "*": lambda: {"name": w.ns},
         },
         "namespaces.protection": {

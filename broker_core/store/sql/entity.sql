@@ -41,19 +41,33 @@ SELECT id, name, family, description, is_system, tier, behaviour, created_at, ar
 -- Locks the row until the end of the transaction, so that no entity can be created in a namespace that is being deleted.
 SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR UPDATE;
 
+-- fragment: namespace_bytes
+-- The size of the messages of all entities of a namespace, dead letters among them.
+SELECT sum(c.bytes_sent + (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
+                            WHERE b.entity_id = c.entity_id AND b.until IS NULL)
+           + (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d WHERE d.entity_id = c.entity_id)) AS bytes
+  FROM vitrine_entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+ WHERE e.namespace_id = n.id AND e.deleted_at IS NULL
+
 -- name: namespaces_by_room
 -- What decides whether a namespace accepts sends: of those with a maximum size, whether the messages of its entities have reached
--- it, dead letters among them; and Vitrine's own.
+-- it; and Vitrine's own.
 SELECT lower(n.name) AS name, n.is_system, n.max_size_in_megabytes * 1048576::bigint AS quota,
        coalesce(u.bytes >= n.max_size_in_megabytes * 1048576::bigint, false) AS is_full
   FROM vitrine_namespace AS n
   LEFT JOIN LATERAL (
-       SELECT sum(c.bytes_sent + (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
-                                   WHERE b.entity_id = c.entity_id AND b.until IS NULL)
-                  + (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d WHERE d.entity_id = c.entity_id)) AS bytes
-         FROM vitrine_entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
-        WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS u ON n.max_size_in_megabytes IS NOT NULL
+       -- include: namespace_bytes
+       ) AS u ON n.max_size_in_megabytes IS NOT NULL
  WHERE n.deleted_at IS NULL AND (n.is_system OR n.max_size_in_megabytes IS NOT NULL);
+
+-- name: namespace_size
+-- The size of a namespace's messages, and its time.
+SELECT coalesce(u.bytes, 0)::bigint AS bytes, c.now
+  FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS c ON c.id = n.id
+ CROSS JOIN LATERAL (
+       -- include: namespace_bytes
+       ) AS u
+ WHERE n.id = %(namespace_id)s;
 
 -- name: namespace_holds
 -- What a namespace contains. Separate from lock_namespace, whose snapshot does not include the changes it waited for.

@@ -20,7 +20,8 @@ m.visible_at, m.hold_kind, m.held_since, m.renewals, m.owner_id, m.priority
 
 -- name: read_namespaces
 -- All namespaces with their clocks. A clock without a base shows the database's time, whatever its rate column.
-SELECT n.id, n.name, n.family, n.description, n.is_system, n.behaviour, n.created_at, c.now, clock_timestamp() AS real_now,
+SELECT n.id, n.name, n.family, n.description, n.is_system, n.behaviour, n.max_size_in_megabytes, n.created_at, c.now,
+       clock_timestamp() AS real_now,
        CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, n.clock_base_at IS NOT NULL AS is_manual,
        (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS c ON c.id = n.id

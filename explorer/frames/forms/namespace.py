@@ -1,10 +1,11 @@
-"""The form that creates a namespace or a storage account."""
+"""The forms that create a namespace or a storage account, and that change one."""
 
 from __future__ import annotations
 
 from django import forms
 
 from broker_core.common.types import Behaviour, Tier
+from broker_core.namespaces import MOST_MEGABYTES
 from explorer.frames.family import installed
 
 
@@ -32,4 +33,14 @@ class NamespaceForm(forms.Form):
         choices=[(str(behaviour), str(behaviour)) for behaviour in Behaviour], initial=str(Behaviour.CONVENIENT),
         label="Behaviour", required=False,
         help_text="For a Service Bus namespace: documented follows the product pages where the default is kinder.",
+    )  # fmt: skip
+
+
+class NamespaceSettingsForm(forms.Form):
+    """The settings of a namespace, storage account or virtual host that do not depend on its family."""
+
+    max_size_in_megabytes = forms.IntegerField(
+        required=False, min_value=1, max_value=MOST_MEGABYTES, label="Maximum size in megabytes",
+        help_text="Of the messages of all its entities, dead letters included. When it is reached, sends are refused. Leave "
+        "empty for no limit.",
     )  # fmt: skip
