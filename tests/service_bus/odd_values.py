@@ -248,7 +248,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "rabbitmq.messages.browsing": {
             "message_facts": lambda: {"entity_id": w.rabbits_id, "numbers": [1]},
             "queue_head": lambda: {"entity_id": w.rabbits_id},
-            "held": lambda: {"vhost": w.vhost, "entity_ids": [w.rabbits_id]},
+            "unacked_by_queue": lambda: {"vhost": w.vhost, "entity_ids": [w.rabbits_id]},
             "explain": lambda: rabbits | {"number": 1},
             "*": lambda: {"vhost": w.vhost},
         },
