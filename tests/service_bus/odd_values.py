@@ -373,6 +373,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "message_properties": lambda: at | {"sequence_numbers": [1]},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "property_names": lambda: {"namespace": w.ns, "entity_ids": [w.entity_id]},
+            "stored": lambda: at | {"numbers": [4], "max_bytes": 1000},
             "*": lambda: at | {"sequence_number": 4},
         },
         "reads.searching": {
