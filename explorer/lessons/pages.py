@@ -255,23 +255,23 @@ def _perform(
         notify(request, " ".join(results))
 
 
-def _show(request: HttpRequest, found: Sandbox, run: Run | None, done: Act = Act(), *, follower: Any = None) -> HttpResponse:
+def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = Act(), *, follower: Any = None) -> HttpResponse:
     """follower: who sees the lesson of somebody else; None: the owner."""
-    rows = reads.overview(namespace=found.namespace, include_hidden=True, actor=request.actor)
+    rows = reads.overview(namespace=sandbox.namespace, include_hidden=True, actor=request.actor)
     places = [row for row in rows if row.kind is not EntityKind.TOPIC]
-    wanted = _requested_look(request.GET, run)
-    entity = _entity(places, wanted.queue)
-    clock = view_of(found.namespace, request.actor, page=request.get_full_path())
+    look = _requested_look(request.GET, run)
+    entity = _entity(places, look.queue)
+    clock = view_of(sandbox.namespace, request.actor, page=request.get_full_path())
     chosen = request.GET.get("words", "")
     context: dict[str, Any] = {
         "section": "help",
         "side": "rail",
-        "namespace": found.namespace,
-        "sandbox": found,
-        "family": pages_of(found.family),
+        "namespace": sandbox.namespace,
+        "sandbox": sandbox,
+        "family": pages_of(sandbox.family),
         "entity": entity,
         "places": places,
-        "missing": wanted.queue if wanted.queue and entity and entity.address.path != wanted.queue else "",
+        "missing": look.queue if look.queue and entity and entity.address.path != look.queue else "",
         "clock": clock.clock,
         "clock_view": clock,
         "with_control": True,
@@ -279,20 +279,20 @@ def _show(request: HttpRequest, found: Sandbox, run: Run | None, done: Act = Act
         "is_presented": follower is not None or run is not None and "present" in request.GET,
         "error": done.error,
         "vocabularies": [pages for pages in installed() if pages.lessons],
-        "words": chosen if chosen in [str(pages.family) for pages in installed()] else found.family,
+        "words": chosen if chosen in [str(pages.family) for pages in installed()] else sandbox.family,
         "controls": _controls(entity) if entity and not follower else [],
     }
 
     def shared() -> dict[str, Any]:
         """What does not depend on who follows."""
-        read = _message(found, wanted, run, request, rows)
+        read = _message(sandbox, look, run, request, rows)
         if entity:
-            newest = _newest(found, entity, request)
+            newest = _newest(sandbox, entity, request)
             read |= _board(request, entity, newest) | time_bar.of(request, entity, may_set=follower is None, newest=newest)
         return read | (_outcome(run) if run and not run.is_over else {})
 
     if run and follower and isinstance(request, LiveRequest):
-        view = found.namespace, request.META["QUERY_STRING"], request.actor.rights
+        view = sandbox.namespace, request.META["QUERY_STRING"], request.actor.rights
         context |= following.read_once(view, following.state_of(run, rows, clock.clock.now), shared)
     else:
         context |= shared()
@@ -300,9 +300,9 @@ def _show(request: HttpRequest, found: Sandbox, run: Run | None, done: Act = Act
         context |= _of_run(run, context["words"], follower) | {"next_step_url": _next_step_url(request)}
     else:
         context |= {
-            "tools": _tools(found),
+            "tools": _tools(sandbox),
             "fault_lasts": human(faults.LASTS),
-            "receivers": faults.receivers(found, clock.clock.now),
+            "receivers": faults.receivers(sandbox, clock.clock.now),
         }
     of_entity: dict[str, float] = {board.LANES: 0.0, **time_bar.fragments()} if entity else {CLOCK: 0.0}
     fragments = {LESSON: 0.0, PLACES: 0.0, TIMELINE: 0.0} | of_entity
