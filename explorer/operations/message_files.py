@@ -58,10 +58,10 @@ def lines_of(chosen: Selection, family: Family, actor: Actor) -> Iterator[str]:
     while not at_end:
         numbers, position, at_end = matching_part(chosen, position, PAGE, actor)
         while numbers:
-            found = reads.stored(chosen.address, numbers, max_bytes=CHUNK, actor=actor)
-            for row in found:
+            rows = reads.stored(chosen.address, numbers, max_bytes=CHUNK, actor=actor)
+            for row in rows:
                 yield message_line(row, part)
-            last = found[-1].sequence_number if found else numbers[-1]
+            last = rows[-1].sequence_number if rows else numbers[-1]
             numbers = [number for number in numbers if number > last]
 
 
@@ -86,8 +86,8 @@ def csv_lines(messages: Iterable[str]) -> Iterator[str]:
     yield csv_line(COLUMNS)
     for part in messages:
         for text in filter(None, part.split("\n")):
-            found = json.loads(text)[MESSAGE]
-            yield csv_line([_cell(found.get(name)) for name in COLUMNS])
+            members = json.loads(text)[MESSAGE]
+            yield csv_line([_cell(members.get(name)) for name in COLUMNS])
 
 
 def _cell(value: Any) -> Any:
@@ -105,13 +105,13 @@ def parsed(text: str, family: FamilyOperations) -> Parsed:
         if not line.strip():
             continue
         try:
-            found = read_line(number, line)
-            if number == 1 and found.kind == FORMAT:
-                is_export = bool(_current(found))
-            elif found.kind == MESSAGE or not is_export:
+            record = read_line(number, line)
+            if number == 1 and record.kind == FORMAT:
+                is_export = bool(_current(record))
+            elif record.kind == MESSAGE or not is_export:
                 if len(lines) == MOST_MESSAGES:
                     raise InvalidArgument("file", f"has more than {MOST_MESSAGES:,} messages; divide it")
-                sent = _sent(found)
+                sent = _sent(record)
                 family.read_sent(sent)
                 lines[number] = line
                 if len(first) < PREVIEWED:
