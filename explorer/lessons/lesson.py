@@ -94,7 +94,7 @@ class Do:
 class Expect:
     """What the broker must have done since the step began: an event with attributes (kind), or one of these:
 
-    clock: the clock has advanced by so much. deleted: the entity is gone. policy: it exists.
+    clock: the clock has advanced by so much. deleted: the entity has been deleted. policy: it exists.
     """
 
     kind: EventKind | None = None

@@ -42,7 +42,7 @@ def of(user: Any) -> list[Sandbox]:
 
 
 def owned(user: Any, namespace: str) -> Sandbox:
-    """Raises EntityNotFound: there is none of this name, or it is somebody else's."""
+    """Raises EntityNotFound: there is none of this name, or it belongs to another user."""
     return _own_sandbox(Sandbox.objects, user, namespace)
 
 

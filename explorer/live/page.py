@@ -87,7 +87,7 @@ def live(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 class LiveRequest(HttpRequest):
-    """A GET of a page by the feed. wanted: the fragments to render; None: all."""
+    """A GET of a page by the feed. fragments: those to render; None: all."""
 
     def __init__(self, view: View, fragments: Collection[str] | None):
         super().__init__()

@@ -115,9 +115,9 @@ def layers_of(graph: Graph) -> dict[str, int]:
 
 
 def spread(preferred: Sequence[float], heights: Sequence[float], gap: float) -> list[float]:
-    """Tops for boxes in this order, without overlaps and not above 0, so that the squares of their distances from the wanted
+    """Tops for boxes in this order, without overlaps and not above 0, so that the squares of their distances from the preferred
     middles are least: boxes that would overlap move as a block around the mean of what they want."""
-    blocks: list[list[float]] = []  # the wanted top of a block, its boxes, its height with gaps
+    blocks: list[list[float]] = []  # the preferred top of a block, its boxes, its height with gaps
     for middle, height in zip(preferred, heights, strict=True):
         blocks.append([middle - height / 2, 1, height + gap])
         while len(blocks) > 1 and blocks[-2][0] + blocks[-2][2] > blocks[-1][0]:
@@ -195,7 +195,7 @@ def _band(graph: Graph, layers: Mapping[str, int], inside: Sequence[str], last: 
     middles: dict = {}
 
     def place(column: list, preferred: Mapping) -> None:
-        ordered = sorted(column, key=lambda key: preferred.get(key, 1e9))  # stable: in order of names where nothing is wanted
+        ordered = sorted(column, key=lambda key: preferred.get(key, 1e9))  # stable: in order of names where none is preferred
         new_tops = spread([preferred.get(key, 1e9) for key in ordered], [height(key) for key in ordered], GAP)
         for key, top in zip(ordered, new_tops, strict=True):
             tops[key], middles[key] = top, top + height(key) / 2

@@ -20,7 +20,7 @@ def run_operation(operation_id: int) -> None:
 
 @shared_task(name="explorer.resume_operations", ignore_result=True)
 def resume_operations() -> dict:
-    """A sweep of the explorer: requests the operations that nobody runs, because a worker died or Celery could not be reached."""
+    """A sweep of the explorer: requests operations that no worker runs, since a worker died or Celery could not be reached."""
 
     def request() -> dict:
         due = core.due()

@@ -31,7 +31,7 @@ def options(archive: Path, class_list: Path) -> str:
 
 
 def is_wanted(archive: Path, class_list: Path) -> bool:
-    """Whether this driver's JVM lists its classes, nobody has made the archive meanwhile, and there is room for it."""
+    """Whether this driver's JVM lists its classes, no other driver has made the archive meanwhile, and the disk has room."""
     is_usable = class_list.exists() and not archive.exists() and not _failed(archive).exists()
     return is_usable and shutil.disk_usage(class_list.parent).free > NEEDED_BYTES
 
@@ -46,7 +46,7 @@ def make_in_background(archive: Path, class_list: Path, java: Path, class_path: 
 def make(archive: Path, class_list: Path, java: Path, class_path: str) -> None:
     """Write the archive from the list of classes, whole or not at all, and remove older ones. A failure is noted beside it.
 
-    listed: its folder has room for the new archive, and is removed with the driver.
+    class_list: its folder has room for the new archive, and is removed with the driver.
     """
     whole, new = class_list.with_suffix(".whole"), class_list.with_suffix(".jsa")
     with suppress(OSError):

@@ -8,7 +8,7 @@ from .masters import is_local
 MOST_CHARACTERS = 500
 _FILE = re.compile(r"(?:file:|hdfs:|s3a?:)?/[^\s'\"]+\.parquet")
 _MISSING = r"PATH_NOT_FOUND|FileNotFoundException|FAILED_READ_FILE.FILE_NOT_EXIST"
-# What the text of a cause contains, and what is said about it. The first that fits is taken.
+# A part of the text of a cause, and the sentence about it. The first match applies.
 _KNOWN = (
     (
         r"No space left on device|Disk quota exceeded",
@@ -69,7 +69,7 @@ class JobProblem(Exception):
 
 
 def in_words(problem: BaseException, spec: Mapping[str, str]) -> str:
-    """Why the job failed, in a sentence. An unknown cause is given as it is."""
+    """Why the job failed, in a sentence. The text of an unknown cause is unchanged."""
     causes = list(chain(problem))
     return (known(problem, spec) or causes[-1])[:MOST_CHARACTERS]
 

@@ -27,7 +27,7 @@ from .runner import Reporter
 STEPS = 2
 MESSAGE = ("entity_id", "sequence_number")
 MOST_CHARACTERS = 120  # of an error
-CARRIED = 0  # the kind of a carried message that nobody has
+CARRIED = 0  # the kind of a carried message that no consumer has
 NEXT = (1, 2, 3)  # places after an event at which an undo of it is looked for
 # What an event says. The columns that decide what happened are shuffled and sorted as columns of their own, the others in one
 # structure each: a row of few columns is much cheaper to copy.
@@ -205,7 +205,7 @@ def _packed(rows: DataFrame, before: Column | None = None) -> DataFrame:
 
 
 def _with_inherited(spark: SparkSession, spec: dict, known: DataFrame) -> DataFrame:
-    """First events without chosen properties get those of the message that theirs was made from."""
+    """First events without chosen properties get those of the message that their message was made from."""
     keys = spec.get("keys")
     if not keys:
         return known

@@ -309,7 +309,7 @@ class _Consumers:
         self._finish()
 
     def _expire(self, message: tuple[Any, ...], before: int) -> None:
-        """A message has expired when a consumer wanted it. A lock whose end nobody had noticed ends with it."""
+        """A message has expired before a consumer received it. A lock whose end was not noticed yet ends with it."""
         place, _, expires, *_ = message
         together = before >= 0 and self._how[before] == _LOST and self._released[before] >= expires
         self._end(place, EXPIRED, self._released[before] if together else expires, together)

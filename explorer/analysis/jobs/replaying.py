@@ -81,7 +81,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A settlement that came after the lock had ended: how long the consumer needed. result: what it wanted."""
+    """A settlement that came after the lock had ended: how long the consumer needed. result: as the consumer settled it."""
 
     number: int
     at: int
@@ -168,7 +168,7 @@ def replayable(
 
 def with_needed_times(deliveries: Sequence[Delivery], refusals: Iterable[Refusal]) -> tuple[list[Delivery], int]:
     """The deliveries; of those whose lock was lost and whose consumer settled later, until that settlement and with its result.
-    Also how many these are. made: in the order of their receipt."""
+    Also how many these are. deliveries: in the order of their receipt."""
     lost: dict[tuple[int, str | None], list[int]] = defaultdict(list)
     for at, delivery in enumerate(deliveries):
         if delivery.result is Result.VANISHED:

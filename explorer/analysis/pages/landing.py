@@ -1,4 +1,4 @@
-"""Where analyses begin: the choice of a queue or namespace, what was found there, the questions, all reports, and the runs."""
+"""Where analyses begin: the choice of a queue or namespace, its findings, the questions, all reports, and the runs."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ class ListedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """attempt: its place among those of the message; None: unknown. outcome: the kind of the event that ended it. held: how long
-    the receiver had it."""
+    """attempt: its place among those of the message; None: unknown. outcome: the kind of the event that ended it. held_time: how
+    long the receiver had it."""
 
     entity_id: int
     sequence_number: int

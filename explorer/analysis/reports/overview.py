@@ -53,7 +53,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """more, fewer: what is said if it is higher or lower than usual. evidence: the slug of the report about it. order: of the
+    """more, fewer: the words for a value above or below the usual one. evidence: the slug of the report about it. order: of the
     messages that it leads to; empty: it leads to none. is_duration: its values are bins (measures.bin_of), not counts."""
 
     more: str

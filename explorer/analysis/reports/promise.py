@@ -68,8 +68,8 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What became of a promise in a period. kept: the share of messages in time. late: messages that were not. undecided: those
-    of which it is not known."""
+    """The result of a promise in a period. share_in_time: the share of messages received in time. late: messages that were not.
+    undecided: those of which it is not known."""
 
     messages: int
     share_in_time: float

@@ -32,7 +32,7 @@ BY_SLUG = {analysis.slug: analysis for analysis in ANALYSES}
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody wants to know. reports: the slugs of those that answer it; the first one gives the answer in a sentence."""
+    """A question of users. reports: the slugs of the reports that answer it; the first one answers in a sentence."""
 
     slug: str
     title: str

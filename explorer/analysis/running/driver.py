@@ -152,7 +152,7 @@ _kept: list[Driver] = []  # at most one
 
 def session_of(spark: Mapping[str, str], *, small: bool = True) -> dict[str, Any]:
     """The session of a driver with these settings of Spark. small: for runs that read little: less memory, and a JVM that
-    compiles less. A cluster's cores are given back after each run."""
+    compiles less. A cluster's cores are released after each run."""
     local = is_local(settings.SPARK_MASTER)
     return {
         "master": settings.SPARK_MASTER, "archive": settings.ARCHIVE_URL, "spark": dict(spark), "small": small,

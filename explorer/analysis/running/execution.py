@@ -44,7 +44,7 @@ class Stopped(Exception):
 
 
 class CannotRun(Exception):
-    """The run cannot be executed: something is missing on this machine, or what it was given is wrong. The text says what, and
+    """The run cannot be executed: something is missing on this machine, or its input is wrong. The text says what, and
     what to do."""
 
 
@@ -102,7 +102,7 @@ class Jobs:
             self.claim.write(notes=self.notes)
 
     def run(self, job: str, specification: Mapping[str, Any], on_result: Callable[[int], None] = lambda number: None) -> dict:
-        """Returns the job's `finished` event. made: called when the part of the result with this number can be used.
+        """Returns the job's `finished` event. on_result: called when the part of the result with this number can be used.
 
         Raises Cancelled, Stopped, JobFailed, ClaimLost.
         """

@@ -31,7 +31,7 @@ from . import execution, requests, runs
 LOOK_BACK = timedelta(days=7)  # messages without an event for so long are not carried; a life is complete within it
 ROWS_OF_PARTITION = 400_000
 MOST_TRIES = 3  # to derive what another run may derive at the same time
-KEPT = timedelta(days=30)  # a stored result that nobody opened for so long is deleted, and the files of an older run
+KEPT = timedelta(days=30)  # a stored result that was not opened for so long is deleted, and the files of an older run
 DAMAGED = "{file} It is left out. Run `manage.py verify_archive --repair`, then refresh."
 
 
@@ -249,7 +249,7 @@ def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
     files_of_day = [file for file in files if file.day == day]
     if files_of_day:
         _lives(jobs, files_of_day, specification, change, partitions_of(sum(file.rows for file in files)))
-    else:  # its events are gone: no lives can be derived
+    else:  # its events have been deleted: no lives can be derived
         ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
 
 

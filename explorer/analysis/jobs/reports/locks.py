@@ -1,4 +1,4 @@
-"""Locks: which deliveries lost theirs, by which cause, and how long a lock those would have needed that were settled too late."""
+"""Locks: which deliveries lost their locks, by cause, and how long the locks should have been where settlements came too late."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
