@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
-from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, Family, Right, Tier
 from broker_core.runtime.find_or_create import find_or_create
-from broker_core.runtime.previews import Preview, make_if_unchanged, token_of
+from broker_core.runtime.previews import Preview, token_of
 from broker_core.runtime.room import forget_rooms
 from broker_core.store.connections import require_same_database
 from broker_core.store.driver import Atomically, Steps
@@ -185,13 +185,15 @@ def change_max_size(
 
     token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
     """
-    return (
-        yield from make_if_unchanged(
-            _preview_max_size(name, max_size_in_megabytes, actor),
-            lambda: update_namespace.steps(name, max_size_in_megabytes=max_size_in_megabytes, actor=actor),
-            token,
-        )
-    )
+
+    def steps() -> Steps[Preview]:
+        preview = yield from _preview_max_size(name, max_size_in_megabytes, actor)
+        if token not in (None, preview.token):
+            raise PreviewOutdated(name, "its maximum size, or whether its messages reach the new one")
+        yield from update_namespace.steps(name, max_size_in_megabytes=max_size_in_megabytes, actor=actor)
+        return preview
+
+    return (yield Atomically(steps()))
 
 
 def _preview_max_size(name: str, megabytes: int, actor: Actor | None) -> Steps[Preview]:
@@ -204,7 +206,7 @@ def _preview_max_size(name: str, megabytes: int, actor: Actor | None) -> Steps[P
     return Preview(
         subject=namespace.name,
         at=size.now,
-        token=token_of(before),
+        token=token_of(before, after is not None and size.bytes >= after * MEGABYTE),
         before=before,
         after=after,
         notes=(_size_note(size.bytes, before, after),),

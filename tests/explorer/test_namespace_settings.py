@@ -80,6 +80,14 @@ def test_what_was_previewed_is_saved_only_if_the_size_is_still_the_same(queue, a
         namespaces.change_max_size(queue.namespace, 5, token=token)
 
 
+def test_what_was_previewed_is_not_saved_if_the_namespace_would_be_full_by_now(queue):  # noqa: F811
+    token = namespaces.preview_max_size(queue.namespace, 1).token
+    service_bus.send(queue, [Message(b"x" * 200_000) for _ in range(6)])
+    with pytest.raises(PreviewOutdated, match="whether its messages reach the new one"):
+        namespaces.change_max_size(queue.namespace, 1, token=token)
+    assert max_size(queue.namespace) is None
+
+
 def test_all_families_have_the_page(jobs, vhost, as_):  # noqa: F811
     rabbitmq.declare_queue(EntityAddress(vhost, "q"))
     rabbitmq.publish(vhost, [Publication(b"x" * 400_000, routing_key="q") for _ in range(3)])
