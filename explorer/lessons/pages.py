@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -262,26 +263,15 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
     look = _requested_look(request.GET, run)
     entity = _entity(places, look.queue)
     clock = view_of(sandbox.namespace, request.actor, page=request.get_full_path())
-    chosen = request.GET.get("words", "")
-    context: dict[str, Any] = {
-        "section": "help",
-        "side": "rail",
-        "namespace": sandbox.namespace,
-        "sandbox": sandbox,
-        "family": pages_of(sandbox.family),
-        "entity": entity,
-        "places": places,
-        "missing": look.queue if look.queue and entity and entity.address.path != look.queue else "",
-        "clock": clock.clock,
-        "clock_view": clock,
-        "with_control": True,
-        "is_follower": follower is not None,
-        "is_presented": follower is not None or run is not None and "present" in request.GET,
-        "error": done.error,
-        "vocabularies": [pages for pages in installed() if pages.lessons],
-        "words": chosen if chosen in [str(pages.family) for pages in installed()] else sandbox.family,
-        "controls": _controls(entity) if entity and not follower else [],
-    }
+    context = (
+        _of_sandbox(sandbox, places, entity, look)
+        | _of_viewer(request, sandbox, run, entity, follower)
+        | {
+            "clock": clock.clock,
+            "clock_view": clock,
+            "error": done.error,
+        }
+    )
 
     def shared() -> dict[str, Any]:
         """What does not depend on who follows."""
@@ -299,18 +289,52 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
     if run:
         context |= _of_run(run, context["words"], follower) | {"next_step_url": _next_step_url(request)}
     else:
-        context |= {
-            "tools": _tools(sandbox),
-            "fault_lasts": human(faults.LASTS),
-            "receivers": faults.receivers(sandbox, clock.clock.now),
-        }
-    of_entity: dict[str, float] = {board.LANES: 0.0, **time_bar.fragments()} if entity else {CLOCK: 0.0}
-    fragments = {LESSON: 0.0, PLACES: 0.0, TIMELINE: 0.0} | of_entity
-    watched = Live(
-        fragments, entities=rows, refresh_seconds=refresh_seconds(rows), least_seconds=LEAST_SECONDS, personal=True
-    )  # fmt: skip
+        context |= _alone(sandbox, clock.clock.now)
     name = "lessons/presented" if context["is_presented"] else "lessons/sandbox"
-    return show(request, name, context, fragment="lessons/_screen", live=watched, status=done.status)
+    return show(request, name, context, fragment="lessons/_screen", live=_watched(rows, entity), status=done.status)
+
+
+def _of_sandbox(sandbox: Sandbox, places: Sequence[EntityRow], entity: EntityRow | None, look: Look) -> dict[str, Any]:
+    """The sandbox and its entities. missing: the one that was look, if it is not there."""
+    return {
+        "section": "help",
+        "side": "rail",
+        "namespace": sandbox.namespace,
+        "sandbox": sandbox,
+        "family": pages_of(sandbox.family),
+        "entity": entity,
+        "places": places,
+        "missing": look.queue if look.queue and entity and entity.address.path != look.queue else "",
+        "with_control": True,
+    }
+
+
+def _of_viewer(
+    request: HttpRequest, sandbox: Sandbox, run: Run | None, entity: EntityRow | None, follower: Any
+) -> dict[str, Any]:
+    """How the person sees it: in whose words, what they may do, and whether it is presented to them."""
+    chosen, vocabularies = request.GET.get("words", ""), installed()
+    return {
+        "is_follower": follower is not None,
+        "is_presented": follower is not None or run is not None and "present" in request.GET,
+        "vocabularies": [pages for pages in vocabularies if pages.lessons],
+        "words": chosen if chosen in [str(pages.family) for pages in vocabularies] else sandbox.family,
+        "controls": _controls(entity) if entity and not follower else [],
+    }
+
+
+def _alone(sandbox: Sandbox, now: datetime) -> dict[str, Any]:
+    """The tools of a sandbox without a lesson."""
+    return {"tools": _tools(sandbox), "fault_lasts": human(faults.LASTS), "receivers": faults.receivers(sandbox, now)}
+
+
+def _watched(rows: Sequence[EntityRow], entity: EntityRow | None) -> Live:
+    """The live parts."""
+    of_entity: dict[str, float] = {board.LANES: 0.0, **time_bar.fragments()} if entity else {CLOCK: 0.0}
+    return Live(
+        {LESSON: 0.0, PLACES: 0.0, TIMELINE: 0.0} | of_entity,
+        entities=rows, refresh_seconds=refresh_seconds(rows), least_seconds=LEAST_SECONDS, personal=True,
+    )  # fmt: skip
 
 
 def _requested_look(query: QueryDict, run: Run | None) -> Look:

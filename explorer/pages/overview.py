@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -114,47 +114,71 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     found, age = _tree(request.actor, query, wanted, sort, first, sum(n.entities for n in namespaces))
     lines = lines_of(found, {n.name: n for n in namespaces}, here, request.GET, request.actor)
     on_page = [line.entity for line in lines if line.entity]
-    counted = figures_of(here, found.totals.rows)
-    every = columns(request.GET, sort, counted)
     context = {
         "section": "entities",
         "namespace": namespace,
-        "namespaces": [n for n in namespaces if n.name not in hidden]
-        if query["all"]
-        else sandbox_names.without(n for n in namespaces if not n.is_system),
         "here": here,
         "heading": (sandboxes.title(request.user, here.name) or here.name) if here else "All entities",
         "clock": here.clock if here else None,
         "query": query,
-        "sort": sort,
-        "every_column": every[1:],
-        "figures": counted,
-        "columns": shown_columns(every, query["columns"]),
-        "kinds": KINDS,
-        "families": families_among(namespaces),
         "lines": lines,
         "entities": on_page,
-        "matching": found.totals.entities,
+        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, here, hidden), limit=1, actor=request.actor),
+        "counted": presenters.age_in_words(age) if age is not None else "",
+        **_choices(query, namespaces, hidden),
+        **_columns(request, query, sort, figures_of(here, found.totals.rows), found.totals),
+        **_cut(found, first),
+    }
+    if not isinstance(request, LiveRequest):
+        context["demonstration"] = pages.demo_state() if namespace in (None, "demo") else None
+    watched = _watched(on_page, sort, here, personal=_is_personal(request, query, here))
+    return show(request, "overview", context, fragment="_overview_table", live=watched)
+
+
+def _choices(query: Mapping[str, Any], namespaces: Sequence[reads.NamespaceRow], hidden: Collection[str]) -> dict[str, Any]:
+    """What the filter offers. hidden: names of sandboxes."""
+    listed = (
+        [one for one in namespaces if one.name not in hidden] if query["all"]
+        else sandbox_names.without(one for one in namespaces if not one.is_system)
+    )  # fmt: skip
+    return {"namespaces": listed, "kinds": KINDS, "families": families_among(namespaces)}
+
+
+def _columns(request: HttpRequest, query: Mapping[str, Any], sort: str, counted: Any, found: reads.Tallies) -> dict[str, Any]:
+    """The columns and their sums. counted: the figures of the families on the page."""
+    every = columns(request.GET, sort, counted)
+    return {
+        "sort": sort,
+        "every_column": every[1:],
+        "columns": shown_columns(every, query["columns"]),
+        "figures": counted,
+        "totals": linked(totals(found.rows, counted), request.GET),
+        "found": found,
+        "matching": found.entities,
+    }
+
+
+def _cut(found: reads.Tree, first: int) -> dict[str, Any]:
+    """Which rows of all are on the page, and the pages beside it."""
+    return {
         "row_count": found.count,
         "first": first + 1,
         "last": min(found.count, first + ROWS),
         "page_before": first // ROWS,
         "page_after": first // ROWS + 2 if found.count > first + ROWS else None,
-        "totals": linked(totals(found.totals.rows, counted), request.GET),
-        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, here, hidden), limit=1, actor=request.actor),
-        "found": found.totals,
-        "counted": presenters.age_in_words(age) if age is not None else "",
     }
+
+
+def _is_personal(request: HttpRequest, query: Mapping[str, Any], here: reads.NamespaceRow | None) -> bool:
+    return bool(query["all"] and here is None and sandbox_names.hides_others(request.user, request.actor))
+
+
+def _watched(on_page: Sequence[EntityRow], sort: str, here: reads.NamespaceRow | None, *, personal: bool) -> Live:
+    """The live parts. The sums of entities on other pages follow after REFRESH_SECONDS."""
     fragments = {"explorer/_overview_table.html": TABLE_SECONDS if sort in ("name", "-name") else FOLLOW_SECONDS}
     if here:
         fragments["explorer/overview.html#clock"] = 0.0
-    personal = query["all"] and here is None and sandbox_names.hides_others(request.user, request.actor)
-    shown_live = Live(
-        fragments, entities=on_page, personal=personal
-    )  # the sums of entities on other pages follow after REFRESH_SECONDS
-    if not isinstance(request, LiveRequest):
-        context["demonstration"] = pages.demo_state() if namespace in (None, "demo") else None
-    return show(request, "overview", context, fragment="_overview_table", live=shown_live)
+    return Live(fragments, entities=on_page, personal=personal)
 
 
 def _remembered(request: HttpRequest) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core import rabbitmq, reads
 from broker_core.common.types import EntityAddress, EventKind, Family, Right
 from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
+from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts, QueueHead
 from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
@@ -164,9 +164,49 @@ def _show(
     binding: BindingForm | None = None,
     done: Act = Act(),
 ) -> HttpResponse:
-    tab = values["tab"] or "messages"
     entity = reads.entity(found.address, actor=request.actor)
-    top = browsing.queue_head(found.id, actor=request.actor)
+    context = _of_queue(found, entity, browsing.queue_head(found.id, actor=request.actor), May(request.actor.rights))
+    context |= {"query": form, "values": values}
+    listing = _listing_of(request, host, found, entity, form, values, binding)
+    context |= entity_page.body(request, entity, LISTS, listing)
+    if draws(request, HEAD):
+        context["head"] = _head(request, entity, found, context["top"], context["may"])
+    word = timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED)
+    parts = entity_page.live_parts(request, [entity], context, list_seconds=LIST_SECONDS, word=word)
+    return draw(
+        request, "/entity_body", host, context,
+        page_title=found.name, place="queues", fragment="_queue_lists", done=done, live=parts,
+    )  # fmt: skip
+
+
+def _of_queue(found: StoredQueue, entity: EntityRow, top: QueueHead, may: May) -> dict[str, Any]:
+    """The queue, its settings in force, and when it expires."""
+    return {
+        "queue": found,
+        "entity": entity,
+        "address": found.address,
+        "may": may,
+        "top": top,
+        "effective": found.effective,
+        "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
+        "expires_at": top.expires_at,
+        "pattern": f"^{re.escape(found.name)}$",
+    }
+
+
+def _head(request: HttpRequest, entity: EntityRow, found: StoredQueue, top: QueueHead, may: May) -> Any:
+    """The head of the page, with the traffic of the last minutes."""
+    traffic = reads.traffic(found.address, SPARK_MINUTES, actor=request.actor)
+    settings = effective_settings(rabbitmq.effective(found.address, actor=request.actor))
+    return queue_head(entity, may, found, top, settings, spark(traffic, words=("arrived", "acknowledged")))
+
+
+def _listing_of(
+    request: HttpRequest, host: reads.NamespaceRow, found: StoredQueue, entity: EntityRow, form: QueueQuery,
+    values: Mapping[str, Any], binding: BindingForm | None,
+) -> Callable[[bool], dict[str, Any]]:  # fmt: skip
+    """What gives the tabs, and without the board the list of the chosen one."""
+    tab = values["tab"] or "messages"
     bindings = rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)
 
     def listing(as_board: bool) -> dict[str, Any]:
@@ -176,31 +216,7 @@ def _show(
         own = _bindings(request, host.name, bindings, binding) if tab == "bindings" else {}
         return tabs | _listing(request, host, found, entity, form, values, tab) | own
 
-    context = {
-        "queue": found,
-        "entity": entity,
-        "address": found.address,
-        "may": May(request.actor.rights),
-        "top": top,
-        "query": form,
-        "values": values,
-        "effective": found.effective,
-        "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
-        "expires_at": top.expires_at,
-        "pattern": f"^{re.escape(found.name)}$",
-        **entity_page.body(request, entity, LISTS, listing),
-    }
-    if draws(request, HEAD):
-        traffic = reads.traffic(found.address, SPARK_MINUTES, actor=request.actor)
-        settings = effective_settings(rabbitmq.effective(found.address, actor=request.actor))
-        chart = spark(traffic, words=("arrived", "acknowledged"))
-        context["head"] = queue_head(entity, context["may"], found, top, settings, chart)
-    word = timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED)
-    parts = entity_page.live_parts(request, [entity], context, list_seconds=LIST_SECONDS, word=word)
-    return draw(
-        request, "/entity_body", host, context,
-        page_title=found.name, place="queues", fragment="_queue_lists", done=done, live=parts,
-    )  # fmt: skip
+    return listing
 
 
 def tab_views(entity: EntityRow, queue: StoredQueue, bindings: int, selected: str) -> list[TabView]:
