@@ -51,11 +51,12 @@ _TABS = (
 
 @dataclass(frozen=True, slots=True)
 class MessageLine:
-    """A message in the list. facts None: it left the queue while the page was read."""
+    """A message in the list. facts None: it left the queue while the page was read. is_fixed: it cannot be selected."""
 
     row: MessageRow
     facts: MessageFacts | None
     deaths: list[Death]
+    is_fixed: bool
 
     @property
     def died(self) -> int:
@@ -254,14 +255,14 @@ def _listing(
     return {
         **listing,
         **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
-        "lines": [_line(row, facts.get(row.sequence_number)) for row in rows],
+        "lines": [_line(row, facts.get(row.sequence_number), is_fixed=bool(row.owner_id) and tab != "unacked") for row in rows],
         "orders": ORDERS,
         "order": values["order"],
     }
 
 
-def _line(row: MessageRow, facts: MessageFacts | None) -> MessageLine:
-    return MessageLine(row, facts, presenters.deaths(facts.deaths) if facts else [])
+def _line(row: MessageRow, facts: MessageFacts | None, *, is_fixed: bool) -> MessageLine:
+    return MessageLine(row, facts, presenters.deaths(facts.deaths) if facts else [], is_fixed)
 
 
 def _bindings(request: HttpRequest, vhost: str, bindings: Sequence, binding: BindingForm | None) -> dict[str, Any]:
