@@ -95,12 +95,12 @@ def frame(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Frame]
     before = [_header(with_keys=False), _namespace_line(namespace), *(yield from part.lines_before(namespace.id))]
     of_topic = [address.topic] if address.topic else []
     ids = []
-    for one in (*of_topic, address):
-        ids.append((yield from entity_id_of(one)))
+    for entity_address in (*of_topic, address):
+        ids.append((yield from entity_id_of(entity_address)))
         [row] = yield call("export_entity", entity_id=ids[-1])
         before.append(_entity_line(row, part))
         yield from _rules(row, before.append)
-        if one is not address:
+        if entity_address is not address:
             before.append(_entity_end(row.path))
     return Frame(tuple(before), row.path, len(ids), tuple((yield from part.lines_after(namespace.id, ids))))
 
@@ -182,7 +182,7 @@ def _entity(
         return 0
     sessions = yield from _paged(write, _sessions(entity_id), _session_line)
     seen = yield from _paged(write, _seen(entity_id), _seen_line)
-    messages = yield from _paged(write, _messages(entity_id, row.now), lambda found: message_line(found, part))
+    messages = yield from _paged(write, _messages(entity_id, row.now), lambda row: message_line(row, part))
     write(_entity_end(row.path, messages, sessions, seen))
     return messages
 
