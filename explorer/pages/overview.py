@@ -104,47 +104,47 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     if (remembered := _remembered(request)) is not None:
         return HttpResponseRedirect(f"?{remembered}")
     namespaces = reads.namespaces(actor=request.actor)
-    here = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
-    if namespace and here is None:
+    current = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
+    if namespace and current is None:
         raise EntityNotFound(namespace, "namespace")
-    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True) if query["all"] and here is None else ()
-    wanted = filter_of(query, here, hidden)
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True) if query["all"] and current is None else ()
+    entity_filter = filter_of(query, current, hidden)
     sort = query["sort"] or "name"
     first = ((query["page"] or 1) - 1) * ROWS
-    found, age = _tree(request.actor, query, wanted, sort, first, sum(n.entities for n in namespaces))
-    lines = lines_of(found, {n.name: n for n in namespaces}, here, request.GET, request.actor)
+    tree, age = _tree(request.actor, query, entity_filter, sort, first, sum(n.entities for n in namespaces))
+    lines = lines_of(tree, {n.name: n for n in namespaces}, current, request.GET, request.actor)
     on_page = [line.entity for line in lines if line.entity]
     context = {
         "section": "entities",
         "namespace": namespace,
-        "here": here,
-        "heading": (sandboxes.title(request.user, here.name) or here.name) if here else "All entities",
-        "clock": here.clock if here else None,
+        "current_namespace": current,
+        "heading": (sandboxes.title(request.user, current.name) or current.name) if current else "All entities",
+        "clock": current.clock if current else None,
         "query": query,
         "lines": lines,
         "entities": on_page,
-        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, here, hidden), limit=1, actor=request.actor),
+        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, current, hidden), limit=1, actor=request.actor),
         "counted": presenters.age_in_words(age) if age is not None else "",
         **_choices(query, namespaces, hidden),
-        **_columns(request, query, sort, figures_of(here, found.totals.rows), found.totals),
-        **_cut(found, first),
+        **_columns(request, query, sort, figures_of(current, tree.totals.rows), tree.totals),
+        **_cut(tree, first),
     }
     if not isinstance(request, LiveRequest):
         context["demonstration"] = pages.demo_state() if namespace in (None, "demo") else None
-    watched = _watched(on_page, sort, here, personal=_is_personal(request, query, here))
+    watched = _watched(on_page, sort, current, personal=_is_personal(request, query, current))
     return show(request, "overview", context, fragment="_overview_table", live=watched)
 
 
 def _choices(query: Mapping[str, Any], namespaces: Sequence[reads.NamespaceRow], hidden: Collection[str]) -> dict[str, Any]:
     """What the filter offers. hidden: names of sandboxes."""
-    listed = (
-        [one for one in namespaces if one.name not in hidden] if query["all"]
-        else sandbox_names.without(one for one in namespaces if not one.is_system)
+    choices = (
+        [row for row in namespaces if row.name not in hidden] if query["all"]
+        else sandbox_names.without(row for row in namespaces if not row.is_system)
     )  # fmt: skip
-    return {"namespaces": listed, "kinds": KINDS, "families": families_among(namespaces)}
+    return {"namespaces": choices, "kinds": KINDS, "families": families_among(namespaces)}
 
 
-def _columns(request: HttpRequest, query: Mapping[str, Any], sort: str, counted: Any, found: reads.Tallies) -> dict[str, Any]:
+def _columns(request: HttpRequest, query: Mapping[str, Any], sort: str, counted: Any, tallies: reads.Tallies) -> dict[str, Any]:
     """The columns and their sums. counted: the figures of the families on the page."""
     every = columns(request.GET, sort, counted)
     return {
@@ -152,31 +152,31 @@ def _columns(request: HttpRequest, query: Mapping[str, Any], sort: str, counted:
         "every_column": every[1:],
         "columns": shown_columns(every, query["columns"]),
         "figures": counted,
-        "totals": linked(totals(found.rows, counted), request.GET),
-        "found": found,
-        "matching": found.entities,
+        "totals": linked(totals(tallies.rows, counted), request.GET),
+        "tallies": tallies,
+        "matching": tallies.entities,
     }
 
 
-def _cut(found: reads.Tree, first: int) -> dict[str, Any]:
+def _cut(tree: reads.Tree, first: int) -> dict[str, Any]:
     """Which rows of all are on the page, and the pages beside it."""
     return {
-        "row_count": found.count,
+        "row_count": tree.count,
         "first": first + 1,
-        "last": min(found.count, first + ROWS),
+        "last": min(tree.count, first + ROWS),
         "page_before": first // ROWS,
-        "page_after": first // ROWS + 2 if found.count > first + ROWS else None,
+        "page_after": first // ROWS + 2 if tree.count > first + ROWS else None,
     }
 
 
-def _is_personal(request: HttpRequest, query: Mapping[str, Any], here: reads.NamespaceRow | None) -> bool:
-    return bool(query["all"] and here is None and sandbox_names.hides_others(request.user, request.actor))
+def _is_personal(request: HttpRequest, query: Mapping[str, Any], current: reads.NamespaceRow | None) -> bool:
+    return bool(query["all"] and current is None and sandbox_names.hides_others(request.user, request.actor))
 
 
-def _watched(on_page: Sequence[EntityRow], sort: str, here: reads.NamespaceRow | None, *, personal: bool) -> Live:
+def _watched(on_page: Sequence[EntityRow], sort: str, current: reads.NamespaceRow | None, *, personal: bool) -> Live:
     """The live parts. The sums of entities on other pages follow after REFRESH_SECONDS."""
     fragments = {"explorer/_overview_table.html": TABLE_SECONDS if sort in ("name", "-name") else FOLLOW_SECONDS}
-    if here:
+    if current:
         fragments["explorer/overview.html#clock"] = 0.0
     return Live(fragments, entities=on_page, personal=personal)
 
@@ -213,16 +213,16 @@ trees: CacheByKey[reads.Tree] = CacheByKey()
 
 
 def _tree(
-    actor: Actor, query: Mapping[str, Any], wanted: EntityFilter, sort: str, first: int, entities: int
+    actor: Actor, query: Mapping[str, Any], entity_filter: EntityFilter, sort: str, first: int, entities: int
 ) -> tuple[reads.Tree, timedelta | None]:
     """The page of items, and its age if it was kept. Of several databases, each gives its first ones, and the page is cut from
     all. entities: how many there are in all namespaces."""
-    several = connections.are_several() and wanted.namespace is None
+    several = connections.are_several() and entity_filter.namespace is None
     grouped, toggled = not query["q"], tuple(query["toggle"])
 
     def read() -> reads.Tree:
-        found = reads.tree(
-            wanted,
+        tree = reads.tree(
+            entity_filter,
             sort=sort,
             grouped=grouped,
             toggled=toggled,
@@ -233,21 +233,21 @@ def _tree(
             with_oldest=entities <= OLDEST_BELOW,
             actor=actor,
         )
-        return replace(found, items=found.items[first : first + ROWS]) if several else found
+        return replace(tree, items=tree.items[first : first + ROWS]) if several else tree
 
-    return trees.get((wanted, sort, grouped, toggled, first), read) if entities > LARGE else (read(), None)
+    return trees.get((entity_filter, sort, grouped, toggled, first), read) if entities > LARGE else (read(), None)
 
 
 def lines_of(
-    found: reads.Tree,
+    tree: reads.Tree,
     namespaces: Mapping[str, reads.NamespaceRow],
-    here: reads.NamespaceRow | None,
+    current: reads.NamespaceRow | None,
     params: QueryDict,
     actor: Actor,
 ) -> list[Line]:
     """The rows of the table: in the order of names below a row of their namespace, unless only one is shown."""
     ids: dict[Database, list[int]] = {}
-    for item in found.items:
+    for item in tree.items:
         of_database = ids.setdefault(connections.database_of(item.namespace), [])
         of_database += item.children if item.prefix is not None else [item.id or 0]
     rows: dict[tuple[str, int], EntityRow] = {}
@@ -256,30 +256,30 @@ def lines_of(
         with connections.using(database):
             rows |= {(database.alias, row.id): row for row in reads.entities_by_id(of_database, actor=actor)}
             recent |= {(database.alias, key): value for key, value in reads.recent_traffic(of_database, actor=actor).items()}
-    has_heads = here is None and len(found.namespaces) > 1
-    made: list[Line] = []
+    has_heads = current is None and len(tree.namespaces) > 1
+    lines: list[Line] = []
     level, last = 0, None
-    for item in found.items:
+    for item in tree.items:
         if has_heads and item.namespace != last and item.namespace in namespaces:
-            made.append(Line(0, namespace=namespaces[item.namespace], parts=found.namespaces.get(item.namespace, ())))
+            lines.append(Line(0, namespace=namespaces[item.namespace], parts=tree.namespaces.get(item.namespace, ())))
             level, last = 1, item.namespace
         alias = connections.database_of(item.namespace).alias
         if item.prefix is None:
-            made += _entity_lines([item.id or 0], alias, rows, recent, level, "", made)
+            lines += _entity_lines([item.id or 0], alias, rows, recent, level, "", lines)
             continue
-        made.append(Line(level, item=item, parts=item.parts, toggle=_toggled(params, f"{item.namespace}/{item.prefix}")))
+        lines.append(Line(level, item=item, parts=item.parts, toggle=_toggled(params, f"{item.namespace}/{item.prefix}")))
         if item.is_open:
-            made += _entity_lines(item.children, alias, rows, recent, level + 1, item.prefix, made)
+            lines += _entity_lines(item.children, alias, rows, recent, level + 1, item.prefix, lines)
             if item.entities > len(item.children):
-                made.append(Line(level + 1, item=item, more=item.entities - len(item.children)))
-    return made
+                lines.append(Line(level + 1, item=item, more=item.entities - len(item.children)))
+    return lines
 
 
 def _toggled(params: QueryDict, group: str) -> str:
     """This page with a group opened, or closed if it is open."""
     query = params.copy()
-    given = query.getlist("toggle")
-    query.setlist("toggle", [one for one in given if one != group] if group in given else [*given, group])
+    groups = query.getlist("toggle")
+    query.setlist("toggle", [name for name in groups if name != group] if group in groups else [*groups, group])
     return f"?{query.urlencode()}"
 
 
@@ -293,7 +293,7 @@ def _entity_lines(
     before: Sequence[Line],
 ) -> list[Line]:
     """The lines of these entities. A subscription right below its topic, or below another one of it, shows its own name only."""
-    made: list[Line] = []
+    lines: list[Line] = []
     last = before[-1] if before else None
     for number in ids:
         entity = rows.get((alias, number))
@@ -301,8 +301,8 @@ def _entity_lines(
             continue
         beneath = last is not None and last.entity is not None and _is_beneath(entity, last.entity, last.beneath)
         last = Line(level, entity=entity, beneath=beneath, prefix=prefix, recent=recent.get((alias, number), reads.Recent()))
-        made.append(last)
-    return made
+        lines.append(last)
+    return lines
 
 
 def _is_beneath(entity: EntityRow, above: EntityRow, above_is_beneath: bool) -> bool:
@@ -313,34 +313,36 @@ def _is_beneath(entity: EntityRow, above: EntityRow, above_is_beneath: bool) -> 
 
 def shown_columns(every: Sequence[Column], chosen: Sequence[str]) -> list[Column]:
     """The chosen columns, or those that are shown at first; the name always."""
-    shown = [one for one in every[1:] if one.name in chosen] or [one for one in every[1:] if one.name not in _HIDDEN_AT_FIRST]
-    return [every[0], *shown]
+    selected = [column for column in every[1:] if column.name in chosen] or [
+        column for column in every[1:] if column.name not in _HIDDEN_AT_FIRST
+    ]
+    return [every[0], *selected]
 
 
 def linked(sums: Iterable[Sum], params: QueryDict) -> list[Sum]:
     """The totals as links: to the entities of a kind, or to all sorted by that number."""
-    made = []
-    for one in sums:
+    links = []
+    for total in sums:
         query = params.copy()
         query.pop("page", None)
-        if one.name.removesuffix("s") in _KIND_WORDS.values():
-            query["kind"] = one.name.removesuffix("s")
+        if total.name.removesuffix("s") in _KIND_WORDS.values():
+            query["kind"] = total.name.removesuffix("s")
         else:
-            query["sort"] = f"-{one.name}"
-        made.append(replace(one, href=f"?{query.urlencode()}"))
-    return made
+            query["sort"] = f"-{total.name}"
+        links.append(replace(total, href=f"?{query.urlencode()}"))
+    return links
 
 
-def filter_of(query: Mapping[str, Any], here: reads.NamespaceRow | None, hidden: tuple[str, ...] = ()) -> EntityFilter:
+def filter_of(query: Mapping[str, Any], current: reads.NamespaceRow | None, hidden: tuple[str, ...] = ()) -> EntityFilter:
     """Vitrine's own entities and those of sandboxes are left out, unless their namespace is shown."""
     return EntityFilter(
-        namespace=here.name if here else None,
+        namespace=current.name if current else None,
         kind=EntityKind(query["kind"]) if query["kind"] else None,
         family=Family(query["family"]) if query["family"] else None,
         part=query["q"].strip().lower().replace("/subscriptions/", "/"),
-        prefix=query["within"] if here else "",
-        include_hidden=query["all"] or (here is not None and sandbox_names.may_be_one(here.name)),
-        include_system=query["all"] or (here is not None and here.is_system),
+        prefix=query["within"] if current else "",
+        include_hidden=query["all"] or (current is not None and sandbox_names.may_be_one(current.name)),
+        include_system=query["all"] or (current is not None and current.is_system),
         except_namespaces=hidden,
     )
 
@@ -352,8 +354,8 @@ def figures_of(namespace: reads.NamespaceRow | None, rows: Iterable[Tally]) -> t
 
 def families_among(namespaces: Iterable[reads.NamespaceRow]) -> list[tuple[str, str]]:
     """The choices of the family filter; empty if there is only one family."""
-    found = {n.family for n in namespaces}
-    return [("", "all"), *((str(f.family), f.title) for f in installed() if f.family in found)] if len(found) > 1 else []
+    present = {n.family for n in namespaces}
+    return [("", "all"), *((str(f.family), f.title) for f in installed() if f.family in present)] if len(present) > 1 else []
 
 
 def totals(rows: Sequence[Tally], counted: Iterable[Figure]) -> list[Sum]:
@@ -376,14 +378,14 @@ def totals(rows: Sequence[Tally], counted: Iterable[Figure]) -> list[Sum]:
 
 def columns(params: QueryDict, sort: str, counted: Iterable[Figure]) -> list[Column]:
     """All columns of the table. A first click sorts numbers in descending and names in ascending order."""
-    made = []
-    given = [
+    table_columns = []
+    definitions = [
         (_NAME, None), *(((f.name, f.title, f.hint, _always(f.css)), f) for f in counted), (_TREND, None),
-        *((one, None) for one in _AFTER),
+        *((definition, None) for definition in _AFTER),
     ]  # fmt: skip
-    for (name, title, hint, css), figure in given:
+    for (name, title, hint, css), figure in definitions:
         if name in _UNSORTED:
-            made.append(Column(name, title, hint, css))
+            table_columns.append(Column(name, title, hint, css))
             continue
         first, second = (name, f"-{name}") if name in ("name", "oldest") else (f"-{name}", name)
         query = params.copy()
@@ -391,8 +393,8 @@ def columns(params: QueryDict, sort: str, counted: Iterable[Figure]) -> list[Col
         query["sort"] = second if sort == first else first
         query["remember"] = "1"
         direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
-        made.append(Column(name, title, hint, css, f"?{query.urlencode()}", direction, figure))
-    return made
+        table_columns.append(Column(name, title, hint, css, f"?{query.urlencode()}", direction, figure))
+    return table_columns
 
 
 def _always(css: str) -> str:

@@ -158,64 +158,64 @@ def _binding_form(data: Any = None) -> BindingForm:
 def _show(
     request: HttpRequest,
     host: reads.NamespaceRow,
-    found: StoredQueue,
+    queue: StoredQueue,
     form: QueueQuery,
     values: Mapping[str, Any],
     *,
     binding: BindingForm | None = None,
     done: Act = Act(),
 ) -> HttpResponse:
-    entity = reads.entity(found.address, actor=request.actor)
-    context = _of_queue(found, entity, browsing.queue_head(found.id, actor=request.actor), May(request.actor.rights))
+    entity = reads.entity(queue.address, actor=request.actor)
+    context = _of_queue(queue, entity, browsing.queue_head(queue.id, actor=request.actor), May(request.actor.rights))
     context |= {"query": form, "values": values}
-    listing = _listing_of(request, host, found, entity, form, values, binding)
+    listing = _listing_of(request, host, queue, entity, form, values, binding)
     context |= entity_page.body(request, entity, LISTS, listing)
     if draws(request, HEAD):
-        context["head"] = _head(request, entity, found, context["top"], context["may"])
+        context["head"] = _head(request, entity, queue, context["top"], context["may"])
     word = timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED)
     parts = entity_page.live_parts(request, [entity], context, list_seconds=LIST_SECONDS, word=word)
     return draw(
         request, "/entity_body", host, context,
-        page_title=found.name, place="queues", fragment="_queue_lists", done=done, live=parts,
+        page_title=queue.name, place="queues", fragment="_queue_lists", done=done, live=parts,
     )  # fmt: skip
 
 
-def _of_queue(found: StoredQueue, entity: EntityRow, top: QueueHead, may: May) -> dict[str, Any]:
+def _of_queue(queue: StoredQueue, entity: EntityRow, top: QueueHead, may: May) -> dict[str, Any]:
     """The queue, its settings in force, and when it expires."""
     return {
-        "queue": found,
+        "queue": queue,
         "entity": entity,
-        "address": found.address,
+        "address": queue.address,
         "may": may,
         "top": top,
-        "effective": found.effective,
-        "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
+        "effective": queue.effective,
+        "expires_unused": queue.effective.get("expires") and timedelta(milliseconds=queue.effective["expires"]),
         "expires_at": top.expires_at,
-        "pattern": f"^{re.escape(found.name)}$",
+        "pattern": f"^{re.escape(queue.name)}$",
     }
 
 
-def _head(request: HttpRequest, entity: EntityRow, found: StoredQueue, top: QueueHead, may: May) -> Any:
+def _head(request: HttpRequest, entity: EntityRow, queue: StoredQueue, top: QueueHead, may: May) -> Any:
     """The head of the page, with the traffic of the last minutes."""
-    traffic = reads.traffic(found.address, SPARK_MINUTES, actor=request.actor)
-    settings = effective_settings(rabbitmq.effective(found.address, actor=request.actor))
-    return queue_head(entity, may, found, top, settings, spark(traffic, words=("arrived", "acknowledged")))
+    traffic = reads.traffic(queue.address, SPARK_MINUTES, actor=request.actor)
+    settings = effective_settings(rabbitmq.effective(queue.address, actor=request.actor))
+    return queue_head(entity, may, queue, top, settings, spark(traffic, words=("arrived", "acknowledged")))
 
 
 def _listing_of(
-    request: HttpRequest, host: reads.NamespaceRow, found: StoredQueue, entity: EntityRow, form: QueueQuery,
+    request: HttpRequest, host: reads.NamespaceRow, queue: StoredQueue, entity: EntityRow, form: QueueQuery,
     values: Mapping[str, Any], binding: BindingForm | None,
 ) -> Callable[[bool], dict[str, Any]]:  # fmt: skip
     """What gives the tabs, and without the board the list of the chosen one."""
     tab = values["tab"] or "messages"
-    bindings = rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)
+    bindings = rabbitmq.list_bindings(host.name, queue=queue.name, actor=request.actor)
 
     def listing(as_board: bool) -> dict[str, Any]:
-        tabs = {"tabs": tab_views(entity, found, len(bindings), "" if as_board else tab), "tab": tab}
+        tabs = {"tabs": tab_views(entity, queue, len(bindings), "" if as_board else tab), "tab": tab}
         if as_board:
             return tabs
         own = _bindings(request, host.name, bindings, binding) if tab == "bindings" else {}
-        return tabs | _listing(request, host, found, entity, form, values, tab) | own
+        return tabs | _listing(request, host, queue, entity, form, values, tab) | own
 
     return listing
 
