@@ -24,7 +24,7 @@ from explorer.analysis.running.driver import Driver
 from tests.analysis.jobs.random_events import NOON, Writer, random_events
 
 SECOND = timedelta(seconds=1)
-REPORTS = sorted(one.name for one in pkgutil.iter_modules(reports.__path__))
+REPORTS = sorted(module.name for module in pkgutil.iter_modules(reports.__path__))
 STEADY = 9  # the entity whose history can be replayed: one consumer that is absent for two minutes of every ten
 PLACE = "day=2026-03-01/namespace=1"
 Rows = list[tuple[Any, ...]]
@@ -70,7 +70,7 @@ def everything(jobs: Jobs, folder: Path) -> dict[str, Rows]:
     merged = folder / "merged"
     for content, given in (("lives", files(derived[0], "lives")), ("events", events)):
         jobs.done("compact", content=content, files=given, output=str(merged / content), partitions=2, rows=0)
-    found = {f"{one.name} {content}": rows_of(one, content) for one in derived for content in ("lives", "open")}
+    found = {f"{job.name} {content}": rows_of(job, content) for job in derived for content in ("lives", "open")}
     found |= {content: rows_of(folder / "rolled", content) for content in ("counts", "histograms")}
     found |= {f"merged {content}": rows_of(merged / content, content) for content in ("lives", "events")}
     given = {content: files(folder / "rolled", content) for content in ("counts", "histograms")}
@@ -106,10 +106,10 @@ def _generated(jobs: Jobs, folder: Path) -> Rows:
     """The events of two queues with a day of load."""
     output, queues = folder / "generated", [generated.Queue(number, f"q-{number}", 1) for number in (1, 2)]
     done = jobs.done(
-        "generation", queues=[asdict(one) for one in queues], loads=[asdict(LOAD)] * 2, messages=[300, 200], days=1.0,
+        "generation", queues=[asdict(queue) for queue in queues], loads=[asdict(LOAD)] * 2, messages=[300, 200], days=1.0,
         until=NOON.isoformat(), seed=3, namespace_id=1, output=str(output), partitions=2,
     )  # fmt: skip
-    assert [one["path"] for one in done["truths"]] == ["q-1", "q-2"]
+    assert [truth["path"] for truth in done["truths"]] == ["q-1", "q-2"]
     return rows_of(output, "events")
 
 
@@ -133,12 +133,12 @@ def a_report(folder: Path, name: str, given: Mapping[str, list[str]], rolled: li
 def written_events(folder: Path, seed: int = 7, count: int = 1500) -> list[str]:
     """Two files of events, as the archiver writes them. No transaction is in both."""
     folder.mkdir(parents=True)
-    found = []
+    results = []
     for table in parts(pa.concat_tables([random_events(seed, count), steady_events(count)])):
-        found.append(str(folder / f"slice-{len(found)}.parquet"))
+        results.append(str(folder / f"slice-{len(results)}.parquet"))
         by_message = table.sort_by([(name, "ascending") for name in ("entity_id", "sequence_number", "event_id")])
-        pq.write_table(ordering.in_order(by_message), found[-1])
-    return found
+        pq.write_table(ordering.in_order(by_message), results[-1])
+    return results
 
 
 def parts(events: pa.Table) -> list[pa.Table]:
@@ -168,9 +168,9 @@ def steady_events(first_id: int, messages: int = 60) -> pa.Table:
 
 def written_settings(folder: Path) -> str:
     """A file of revisions of settings, one of them in the range."""
-    one = {"path": "q", "kind": "queue", "family": "service_bus", "actor": "user:a"}
+    settings_row = {"path": "q", "kind": "queue", "family": "service_bus", "actor": "user:a"}
     rows = [
-        {"revision_id": number, "entity_id": 1, "since": at, "settings": f'{{"max_delivery_count": {number}}}', **one}
+        {"revision_id": number, "entity_id": 1, "since": at, "settings": f'{{"max_delivery_count": {number}}}', **settings_row}
         for number, at in ((1, datetime(2026, 2, 1, tzinfo=UTC)), (2, NOON + timedelta(hours=1)))
     ]
     path = folder / "settings.parquet"
@@ -180,17 +180,17 @@ def written_settings(folder: Path) -> str:
 
 def files(folder: Path, content: str) -> list[str]:
     """The files of a content that a job wrote."""
-    return [str(one) for one in sorted(folder.glob(f"content={content}/**/*.parquet"))]
+    return [str(file) for file in sorted(folder.glob(f"content={content}/**/*.parquet"))]
 
 
 def rows_of(folder: Path, content: str) -> Rows:
     """The rows of a content, each with its day and namespace, sorted."""
-    found = []
-    for one in files(folder, content):
-        found += [
-            (Path(one).parent.relative_to(folder).as_posix(), *row) for row in _tuples(pq.read_table(one, partitioning=None))
+    results = []
+    for file in files(folder, content):
+        results += [
+            (Path(file).parent.relative_to(folder).as_posix(), *row) for row in _tuples(pq.read_table(file, partitioning=None))
         ]
-    return sorted(found, key=repr)
+    return sorted(results, key=repr)
 
 
 def rows_in(table: pa.Table) -> Rows:

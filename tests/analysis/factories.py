@@ -9,8 +9,8 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def a_run(**changes) -> AnalysisRun:
     """An unsaved run of reports about demo/orders."""
-    given = {
+    values = {
         "namespace": "demo", "subject": "demo/orders", "request": {"query": {}, "reports": [], "keys": []},
         "requested_by": "user:alice", "requested_at": NOON + timedelta(hours=4),
     }  # fmt: skip
-    return AnalysisRun(**given | changes)
+    return AnalysisRun(**values | changes)

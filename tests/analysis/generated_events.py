@@ -20,16 +20,16 @@ def by_message(events):
 def deliveries(rows):
     """(the receipt, the event that ended it) of each delivery of a message, in the order of receipts. A receive writes its own
     event before that of the lock whose end it noticed: such a loss is of an earlier receipt."""
-    found = []
+    results = []
     for row in rows:
         if row["kind"] == Kind.RECEIVED:
-            found.append([row, None])
+            results.append([row, None])
         elif row["kind"] in DELIVERY_ENDS:
-            noticed = row["kind"] == Kind.LOCK_LOST and found and found[-1][0]["at"] == row["at"]
-            place = len(found) - 1 - noticed
-            if place >= 0 and found[place][1] is None:
-                found[place][1] = row
-    return found
+            noticed = row["kind"] == Kind.LOCK_LOST and results and results[-1][0]["at"] == row["at"]
+            place = len(results) - 1 - noticed
+            if place >= 0 and results[place][1] is None:
+                results[place][1] = row
+    return results
 
 
 def check(events, truths):

@@ -215,13 +215,13 @@ def at_end_of_bin(seconds: float) -> timedelta:
 
 def survival_coverage(histories: int = 100) -> float:
     """In how many of 100 histories the band of the survival estimate has the truth."""
-    found = []
+    results = []
     for seed in range(histories):
         curve = waits(seed)
         for x in map(at_end_of_bin, (3, 10, 20)):
-            one = curve.at(x // US)
-            found.append(one.low <= wait_truth(x.total_seconds()) <= one.high)
-    return 100 * sum(found) / len(found)
+            estimate = curve.at(x // US)
+            results.append(estimate.low <= wait_truth(x.total_seconds()) <= estimate.high)
+    return 100 * sum(results) / len(results)
 
 
 def setting_of(found: Replayable, then: Limits) -> Setting:
@@ -249,5 +249,5 @@ def coverage(histories: int = 100) -> Iterator[tuple[str, float]]:
     for case in CASES:
         right = truth(case)
         found = (case.process.run(seed, case.now).replayable() for seed in range(histories))
-        bands = (band(one, setting_of(one, case.then), case.share, i) for i, one in enumerate(found))
+        bands = (band(replay, setting_of(replay, case.then), case.share, i) for i, replay in enumerate(found))
         yield case.name, 100 * sum(low <= right <= high for _, low, high in bands) / histories

@@ -109,7 +109,7 @@ class Happened:
 
     @property
     def lost_locks(self) -> int:
-        return sum(one.result is Result.VANISHED for one in self.deliveries)
+        return sum(delivery.result is Result.VANISHED for delivery in self.deliveries)
 
 
 def run(family: str, address: EntityAddress, played: Script, limits: Limits, *, consumers: int, prefetch: int = 1) -> Happened:
@@ -225,7 +225,7 @@ class ServiceBus(_OnTheBroker):
 
     def receive(self, count: int, consumer: str) -> list[tuple[int, Any, int | None]]:
         got = service_bus.receive(self.address, count, actor=Actor.local(consumer))
-        return [(int(bytes(one.body)), one.lock_token, (one.locked_until - self.start) // US) for one in got]
+        return [(int(bytes(message.body)), message.lock_token, (message.locked_until - self.start) // US) for message in got]
 
     def complete(self, token: Any, consumer: str) -> None:
         service_bus.complete(self.address, [token], actor=Actor.local(consumer))
@@ -245,7 +245,7 @@ class QueueStorage(_OnTheBroker):
     def receive(self, count: int, consumer: str) -> list[tuple[int, Any, int | None]]:
         lock = self.limits.lock or 60 * SECOND
         got = queue_storage.get(self.address, count, visibility_timeout=lock * US, actor=Actor.local(consumer))
-        return [(int(one.text), (one.message_id, one.pop_receipt), self.now + lock) for one in got]
+        return [(int(message.text), (message.message_id, message.pop_receipt), self.now + lock) for message in got]
 
     def complete(self, token: Any, consumer: str) -> None:
         with suppress(BrokerError):  # a late one
@@ -271,7 +271,7 @@ class RabbitMQ(_OnTheBroker):
 
     def receive(self, count: int, consumer: str) -> list[tuple[int, Any, int | None]]:
         got = rabbitmq.take(self.address, count, owner_id=OWNER, actor=Actor.local(consumer))
-        return [(int(bytes(one.body)), one.token, None) for one in got]
+        return [(int(bytes(delivery.body)), delivery.token, None) for delivery in got]
 
     def complete(self, token: Any, consumer: str) -> None:
         rabbitmq.acknowledge(self.address, [token], actor=Actor.local(consumer))
@@ -308,7 +308,7 @@ def happened(address: EntityAddress, start: Any, until: int, traits: Traits) -> 
             locked = None if row.locked_until is None else (row.locked_until - start) // US
             by_message[row.number].goes_on(kind, at, row.actor, row.reason, locked)
     stories = by_message.values()
-    return Happened([one.life for one in stories], [d for one in stories for d in one.made], refusals, until, traits)
+    return Happened([story.life for story in stories], [d for one in stories for d in one.made], refusals, until, traits)
 
 
 class _Story:

@@ -27,7 +27,7 @@ def a_stored_result(entities: Sequence[Entity], *, is_whole: bool = False, **que
     form, scope = asked_of([analysis], {**of, **query})
     assert scope is not None and form.is_valid()
     waits = changes.pop("waits", 1.0)
-    times = {"at": scope.range.buckets, "entity_id": [one.pk for one in entities], "": [None]}
+    times = {"at": scope.range.buckets, "entity_id": [entity.pk for entity in entities], "": [None]}
     tables = {
         "times": _times(times["at"], "at", waits),
         "before": _times([None], "", waits),
@@ -44,13 +44,13 @@ def a_stored_result(entities: Sequence[Entity], *, is_whole: bool = False, **que
 
 def a_run_of(slugs: Sequence[str], query: dict[str, Any], **changes: Any) -> AnalysisRun:
     """A run that makes these reports for the parameters of a page."""
-    analyses = [BY_SLUG[one] for one in slugs]
+    analyses = [BY_SLUG[slug] for slug in slugs]
     form, scope = asked_of(analyses, query)
     assert scope is not None and form.is_valid()
-    keys = [requests.key_of(one, scope, form) for one in analyses]
+    keys = [requests.key_of(analysis, scope, form) for analysis in analyses]
     request = {"query": form.query, "reports": list(slugs), "keys": keys}
-    given = {"namespace": scope.namespace.name, "subject": scope.name, "requested_by": "user:alice", "request": request}
-    return AnalysisRun.objects.create(**{**given, "requested_at": datetime.now(UTC), **changes})
+    values = {"namespace": scope.namespace.name, "subject": scope.name, "requested_by": "user:alice", "request": request}
+    return AnalysisRun.objects.create(**{**values, "requested_at": datetime.now(UTC), **changes})
 
 
 def _span(one: Any) -> dict[str, str]:
@@ -63,10 +63,10 @@ def _times(keys: Iterable[Any], name: str, waits: float) -> pa.Table:
     for i, key in enumerate(keys):
         middle = waits * (1 + 0.9 * math.sin(i / 20)) * (30 if 200 <= i < 216 else 1)
         for measure in KINDS:
-            found: dict[int, int] = {}
+            results: dict[int, int] = {}
             for n in range(-6, 7):
                 number = measures.bin_of(round(middle * 1e6 * 1.4**n * (1 if measure == measures.WAITING else 0.2)))
-                found[number] = found.get(number, 0) + round(40 * math.exp(-n * n / 8)) + 1
-            row = {"measure": measure, "bins": sorted(found), "counts": [found[one] for one in sorted(found)]}
+                results[number] = results.get(number, 0) + round(40 * math.exp(-n * n / 8)) + 1
+            row = {"measure": measure, "bins": sorted(results), "counts": [results[one] for one in sorted(results)]}
             rows.append({name: key, **row} if name else row)
     return pa.Table.from_pylist(rows)

@@ -63,9 +63,9 @@ def test_an_import_is_derived_verified_and_repaired(orders, tmp_path):
     file.write_text("\n".join([HEAD, *ROWS]))
     said = called("import_history", str(file), "old/orders", "--create")
     assert said == "3 messages were added to the history of old/orders, in 2 files.\n"
-    found = ArchiveFile.objects.filter(content="events").order_by("day")
-    assert [(one.day.day, one.rows, one.imported) for one in found] == [(1, 4, True), (2, 2, True)]
-    assert {one.slice_id for one in found} == {one.pk for one in manifest.underived()}
+    files = ArchiveFile.objects.filter(content="events").order_by("day")
+    assert [(one.day.day, one.rows, one.imported) for one in files] == [(1, 4, True), (2, 2, True)]
+    assert {one.slice_id for one in files} == {one.pk for one in manifest.underived()}
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
     assert EntityCounter.objects.get(entity=orders).next_number == 4 and not ArchiveUnusedFile.objects.exists()
     run = AnalysisRun.objects.get()
@@ -85,7 +85,7 @@ def test_an_import_is_derived_verified_and_repaired(orders, tmp_path):
     assert "2026-03-02: 1 message has another number of ends than lives, such as number" in called(
         "verify_archive", "--lives", "--repair"
     )
-    assert [one.day.day for one in ArchiveRebuild.objects.all()] == [2]
+    assert [rebuild.day.day for rebuild in ArchiveRebuild.objects.all()] == [2]
     called("maintain_history")
     assert called("verify_archive", "--lives").endswith("6 messages were compared with their events.\n")
 
@@ -176,7 +176,7 @@ def test_generated_history_is_written_by_a_job(settings):
     assert sorted(numbers) == [151, 151]
     [run] = AnalysisRun.objects.filter(kind="generation")
     files = ArchiveFile.objects.filter(content="events")
-    assert sum(one.rows for one in files) == run.events > 600 and all(one.imported for one in files)
+    assert sum(file.rows for file in files) == run.events > 600 and all(one.imported for one in files)
     with storage.current_archive().open(f"parameters/run-{run.pk:010d}.json") as opened:
         assert b'"longer_than"' in opened.read()
     assert list(verification.damages(verification.finished_files(), deep=True)) == []

@@ -36,7 +36,7 @@ def test_a_deploy_can_be_marked_and_links_to_the_incidents(client, viewer):
     assert "requires the operator role" in body_of(client.get(PAGE, {"queue": queue.pk}))
     assert client.post(f"{PAGE}?queue={queue.pk}", {"name": "x"}).status_code == 403
     marks = AuditRecord.objects.filter(action=changes.DEPLOY)
-    assert [(one.outcome, one.target) for one in marks] == [("refused", "reports: x"), ("done", "reports: shop 1.4")]
+    assert [(mark.outcome, mark.target) for mark in marks] == [("refused", "reports: x"), ("done", "reports: shop 1.4")]
 
 
 def test_a_pipeline_can_mark_a_deploy_with_a_command(db):

@@ -68,11 +68,11 @@ def executed(run: AnalysisRun | None) -> AnalysisRun:
 def rows_of(queue: Entity, content: str, *columns: str) -> list[dict]:
     """The rows of a queue. There are others: a run is requested by a message in a queue of Vitrine's own."""
     here = storage.current_archive()
-    found = []
+    results = []
     for file in ArchiveFile.objects.filter(content=content):
         with here.open(file.path) as opened:
-            found += pq.read_table(opened, columns=["entity_id", *columns]).to_pylist()
-    return [row for row in found if row["entity_id"] == queue.pk]
+            results += pq.read_table(opened, columns=["entity_id", *columns]).to_pylist()
+    return [row for row in results if row["entity_id"] == queue.pk]
 
 
 def request_of(queue: Entity, *slugs: str):
@@ -84,17 +84,17 @@ def request_of(queue: Entity, *slugs: str):
 def totals(result: AnalysisResult) -> list:
     """What the report Waiting counts, by measure."""
     tables = Tables.unpacked(bytes(result.tables))
-    found: dict = {}
+    results: dict = {}
     for row in tables["times"]:
         for number, count in zip(row.bins, row.counts, strict=True):
-            found[row.measure, number] = found.get((row.measure, number), 0) + count
-    return sorted(found.items())
+            results[row.measure, number] = results.get((row.measure, number), 0) + count
+    return sorted(results.items())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_all_reports_are_complete_before_and_after_the_nightly_maintenance(orders, monkeypatch):
-    slugs = [one.slug for one in ANALYSES]
+    slugs = [analysis.slug for analysis in ANALYSES]
     analyses, scope, form = request_of(orders, *slugs)
     first = executed(submission.refresh(analyses, scope, form, actor=OPERATOR))
     assert first.notes == []

@@ -54,10 +54,10 @@ def test_generated_events_are_consistent_and_follow_the_parameters(queue, archiv
         [queue, other], messages=6000, days=2, load=[LOAD, buries], skew=0.75, seed=3, archived=archived
     )
     kinds = generated_events.check(rows, dict(zip([queue.pk, other.pk], truths, strict=True)))
-    assert [one.messages for one in truths] == [4500, 1500]
+    assert [truth.messages for truth in truths] == [4500, 1500]
     assert kinds[queue.pk][Kind.EXPIRED] == truths[0].expired > 0
     assert kinds[other.pk][Kind.EXPIRED] == 0 < truths[1].expired
-    assert all(one.locks_lost and one.rejected and one.poison and one.outages for one in truths)
+    assert all(truth.locks_lost and truth.rejected and truth.poison and truth.outages for truth in truths)
     assert {row["event_id"] for row in rows} == set(range(1, len(rows) + 1))
     ordered = sorted(rows, key=lambda row: row["event_id"])
     assert [row["at"] for row in ordered] == sorted(row["at"] for row in ordered) and ordered[-1]["at"] <= UNTIL
@@ -115,8 +115,8 @@ def test_generated_events_have_the_same_columns_as_the_brokers(postgres):
     assert {row["kind"] for row in found} >= {*generated_events.DELIVERY_ENDS, Kind.SENT, Kind.PURGED, Kind.SETTLE_REFUSED} - {
         Kind.EXPIRED
     }
-    given = replace(LOAD, work=4.0, fails=0.3, own_share=1.0, poison=0.1)
-    made_, _ = generated_rows([queue], messages=3000, load=replace(given, dead_letters_expired=True))
+    changed_load = replace(LOAD, work=4.0, fails=0.3, own_share=1.0, poison=0.1)
+    made_, _ = generated_rows([queue], messages=3000, load=replace(changed_load, dead_letters_expired=True))
     ignored = {"details", "session_id"}  # only generated messages are marked
 
     def shapes(rows):
@@ -130,8 +130,8 @@ def test_generated_events_have_the_same_columns_as_the_brokers(postgres):
         return shapes_
 
     ours, theirs = shapes(made_), shapes(found)
-    for one in theirs.keys() & ours.keys():
-        assert ours[one] == theirs[one], (Kind(one[0]).name, one[1:])
+    for key in theirs.keys() & ours.keys():
+        assert ours[key] == theirs[key], (Kind(key[0]).name, key[1:])
     assert len(theirs.keys() & ours.keys()) >= 10
     for rows in (found, made_):
         pairs = {(Kind(row["kind"]).name, row["reason"]) for row in rows}
@@ -177,7 +177,7 @@ def test_the_waits_follow_the_parameters(queue):
         events, [truth] = generated_rows([queue], messages=4000, days=2, load=given)
         waited = [(rows[1]["at"] - rows[0]["at"]).total_seconds() for rows in generated_events.by_message(events).values()]
         for longer, count in truth.longer_than.items():
-            assert abs(sum(one > longer for one in waited) - count) <= truth.not_ended
+            assert abs(sum(wait > longer for wait in waited) - count) <= truth.not_ended
         assert (truth.longer_than[60] > 50) == bool(truth.outages)
 
 
@@ -192,8 +192,10 @@ def test_the_same_seed_gives_the_same_events_and_sequence_numbers_continue(queue
 
 def test_incidents_weekends_and_earlier_lock_durations_are_visible(queue):
     incident = load.Incident(begins=36_000, seconds=7200, absence=1200)
-    given = replace(LOAD, incident=incident, earlier_lock=(86_400, 20), time_to_live=None, own_time_to_live=None, outages=0)
-    events, _ = generated_rows([queue], messages=20_000, days=4, load=given)  # the last two days are a weekend
+    changed_load = replace(
+        LOAD, incident=incident, earlier_lock=(86_400, 20), time_to_live=None, own_time_to_live=None, outages=0
+    )
+    events, _ = generated_rows([queue], messages=20_000, days=4, load=changed_load)  # the last two days are a weekend
     begins, failed, entered, locks = UNTIL - timedelta(seconds=36_000), [[], []], defaultdict(int), defaultdict(set)
     for rows in generated_events.by_message(events).values():
         at = rows[0]["at"]
@@ -236,9 +238,9 @@ def test_generated_messages_are_counted_in_the_traffic(postgres, recorded):
     sums = ", ".join(f"sum({name})::int AS {name}" for name in names)
     counted = postgres.execute(f"SELECT entity_id, {sums} FROM vitrine_traffic WHERE step = 60 GROUP BY entity_id")
     found = {entity_id: counts for entity_id, *counts in counted.fetchall()}
-    for queue, one in zip(queues, done.truths, strict=True):
-        expired = 0 if queue is queues[1] else one.expired
-        sent = one.messages - one.not_ended
-        assert found[queue.pk] == [sent, one.completed, one.dead_lettered, expired, one.attempts, one.abandoned, 0, 0]
+    for queue, truth in zip(queues, done.truths, strict=True):
+        expired = 0 if queue is queues[1] else truth.expired
+        sent = truth.messages - truth.not_ended
+        assert found[queue.pk] == [sent, truth.completed, truth.dead_lettered, expired, truth.attempts, truth.abandoned, 0, 0]
     whole = [sum(each) for each in zip(*(found[queue.pk] for queue in queues), strict=True)]
     assert found[-queues[0].namespace_id] == whole

@@ -79,8 +79,8 @@ def numbers(queue, start=NOON, end=END, **conditions):
 def test_the_slowest_come_first(lives):
     assert numbers(lives, outcome="completed") == [2, 4, 3, 1]
     assert numbers(lives, outcome="completed", order="enqueued") == [1, 2, 3, 4]
-    found = messages.find([lives.pk], (NOON, END), outcome="completed").rows[0]
-    assert (found.waiting, found.outcome, found.settled_by) == (9 * SECOND, "completed", "user:a")
+    message = messages.find([lives.pk], (NOON, END), outcome="completed").rows[0]
+    assert (message.waiting, message.outcome, message.settled_by) == (9 * SECOND, "completed", "user:a")
 
 
 def test_the_counts_equal_those_of_the_jobs(lives):
@@ -99,8 +99,8 @@ def test_only_the_first_messages_are_listed_and_all_are_counted(queue, monkeypat
     monkeypatch.setattr(messages, "BATCH_ROWS", 4)
     write(queue, "lives", *({"waiting_us": i % 7} for i in range(20)))
     write(queue, "lives", {"waiting_us": 9, "sequence_number": 99}, path="lives/b.parquet")
-    found = messages.find([queue.pk], (NOON, END))
-    assert (found.count, [row.sequence_number for row in found.rows]) == (21, [99, 7, 14])
+    page = messages.find([queue.pk], (NOON, END))
+    assert (page.count, [row.sequence_number for row in page.rows]) == (21, [99, 7, 14])
 
 
 def test_messages_still_in_the_queue_are_listed(lives):
@@ -109,8 +109,8 @@ def test_messages_still_in_the_queue_are_listed(lives):
     unread = there | {"first_received_at": None, "sequence_number": 21, "session_id": "s"}
     rows = (there, unread, there | {"is_waiting": True}, there | {"subqueue": 1}, there | {"enqueued_at": END})
     write(lives, "open", *rows, columns=columns, defaults={"subqueue": 0, "deliveries": 1})
-    found = messages.find([lives.pk], (NOON, END), outcome="still_there")
-    assert [(row.sequence_number, row.outcome, row.waiting, row.ended_at) for row in found.rows] == [
+    page = messages.find([lives.pk], (NOON, END), outcome="still_there")
+    assert [(row.sequence_number, row.outcome, row.waiting, row.ended_at) for row in page.rows] == [
         (20, "still_there", 4 * SECOND, None), (21, "still_there", None, None),
     ]  # fmt: skip
     assert messages.find([lives.pk], (NOON, END)).count == 8
@@ -142,8 +142,8 @@ def test_a_damaged_file_is_reported_and_the_other_days_are_shown(viewer, lives, 
     write(lives, "lives", {"sequence_number": 50}, path="lives/b.parquet")
     file = tmp_path / "lives/b.parquet"
     file.unlink() if damage == "missing" else file.write_bytes(b"" if damage == "empty" else file.read_bytes()[:-40])
-    found = messages.find([lives.pk], (NOON, END))
-    assert (found.count, found.damaged) == (6, ["lives/b.parquet"])
+    page = messages.find([lives.pk], (NOON, END))
+    assert (page.count, page.damaged) == (6, ["lives/b.parquet"])
     body = body_of(viewer.get(messages_url({"queue": lives.pk}, NOON, END)))
     assert "1 archive file is damaged or missing." in body and "lives/b.parquet" in body and "verify_archive --repair" in body
     assert '/messages/demo/orders/6"' in body
@@ -202,8 +202,8 @@ def test_the_page_lists_messages(viewer, lives):
     ],
 )  # fmt: skip
 def test_an_unknown_number_is_not_found(viewer, queue, query):
-    given = {} if not query else {"queue": str(queue.pk), "start": "2026-03-01", "end": "2026-03-02"}
+    values = {} if not query else {"queue": str(queue.pk), "start": "2026-03-01", "end": "2026-03-02"}
     changed = dict([query.split("=")]) if query else {}
     if "namespace" in changed:
-        del given["queue"]
-    assert viewer.get(reverse("explorer:analysis_messages"), given | changed).status_code == 404
+        del values["queue"]
+    assert viewer.get(reverse("explorer:analysis_messages"), values | changed).status_code == 404

@@ -31,7 +31,7 @@ def jars(name: str) -> list[str]:
     import pyspark
 
     found = (Path(pyspark.__path__[0]) / "jars").glob(f"{name}-*.jar")
-    return [re.sub(rf"^{name}-(.*)\.jar$", r"\1", one.name) for one in found]
+    return [re.sub(rf"^{name}-(.*)\.jar$", r"\1", path.name) for path in found]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_lives_derived_in_an_object_store_equal_those_derived_in_a_folder(store,
         driver.end()
     names = [one for one in store.below("derived/run-1") if one.endswith(".parquet")]
     for content in ("lives", "open"):
-        found = pa.concat_tables(pq.read_table(store.open(one)) for one in names if f"/content={content}/" in one)
+        found = pa.concat_tables(pq.read_table(store.open(name)) for name in names if f"/content={content}/" in name)
         assert every_job.rows_in(found) == [row[1:] for row in every_job.rows_of(tmp_path / "derived", content)]
 
 

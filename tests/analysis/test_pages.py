@@ -86,7 +86,7 @@ def slow(queue, **query):
 
 def open_run(queue, **changes):
     return a_run_of(
-        [one.slug for one in QUESTIONS[0].analyses(of_entity=True)],
+        [analysis.slug for analysis in QUESTIONS[0].analyses(of_entity=True)],
         {"queue": queue.pk},
         **{"state": "running", "lease_until": FOREVER, **changes},
     )
@@ -342,7 +342,7 @@ def test_a_queue_page_links_to_its_analyses(viewer, queue):
 def act(client, model, *chosen):
     url = reverse(f"admin:broker_core_{model}_changelist")
     action = {"entity": "analyse_entities", "namespace": "analyse_namespaces"}[model]
-    return client.post(url, {"action": action, "_selected_action": [one.pk for one in chosen], "index": 0})
+    return client.post(url, {"action": action, "_selected_action": [row.pk for row in chosen], "index": 0})
 
 
 def test_the_admin_action_starts_the_analysis_of_a_queue_and_opens_it(viewer, queue, topic, submitted):
@@ -393,4 +393,4 @@ def test_the_form_of_a_question_has_the_fields_of_all_its_reports():
     for question in QUESTIONS:
         analyses = [BY_SLUG[slug] for slug in question.reports if slug in BY_SLUG]
         form = asking.form_for(analyses, {})
-        assert form.fields.keys() >= {name for one in analyses for name in one.form.base_fields}
+        assert form.fields.keys() >= {name for analysis in analyses for name in analysis.form.base_fields}

@@ -36,12 +36,12 @@ def test_a_replayed_time_to_live_agrees_with_a_real_run_with_a_backlog(family):
 
 def test_a_replayed_longer_lock_agrees_with_a_real_run():
     played = loaded(4, crashing=0.05)
-    found = run("service_bus", EntityAddress("real", "was"), played, Limits(5 * SECOND, 9), consumers=3).replayable()
-    assert found.late > 3 and found.setting.lock == 5 * SECOND
+    replay = run("service_bus", EntityAddress("real", "was"), played, Limits(5 * SECOND, 9), consumers=3).replayable()
+    assert replay.late > 3 and replay.setting.lock == 5 * SECOND
     then = Limits(10 * SECOND, 9)
     truth = lost_locks(run("service_bus", EntityAddress("real", "then"), played, then, consumers=3).replayable().actual)
-    said, low, high = band(found, setting_of(found, then), lost_locks)
-    assert low <= truth <= high and abs(said - truth) < 0.06 and truth < lost_locks(found.actual) / 1.5
+    said, low, high = band(replay, setting_of(replay, then), lost_locks)
+    assert low <= truth <= high and abs(said - truth) < 0.06 and truth < lost_locks(replay.actual) / 1.5
 
 
 def test_a_replayed_delivery_limit_agrees_with_a_real_run():

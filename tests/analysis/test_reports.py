@@ -150,7 +150,7 @@ def test_a_comparison_covers_the_separate_steps_of_both_ranges(queue):
 
 def test_an_instant_between_two_steps_is_rounded_to_the_step():
     """A browser refuses to submit another one."""
-    shown = [MomentInput().format_value(one) for one in ("2026-03-01T10:07", NOON + 14 * MINUTE, "x", None)]
+    shown = [MomentInput().format_value(value) for value in ("2026-03-01T10:07", NOON + 14 * MINUTE, "x", None)]
     assert shown == ["2026-03-01T10:05", "2026-03-01T12:10", "x", None]
 
 
@@ -272,7 +272,7 @@ def test_only_administrators_with_admin_access_can_change_the_archive_retention(
     get_user_model().objects.update(is_staff=False)
     assert link not in body_of(admin.get(page))
     settings.ROOT_URLCONF = ModuleType("without_admin")
-    settings.ROOT_URLCONF.urlpatterns = [one for one in urls.urlpatterns if getattr(one, "app_name", "") != "admin"]
+    settings.ROOT_URLCONF.urlpatterns = [pattern for pattern in urls.urlpatterns if getattr(pattern, "app_name", "") != "admin"]
     get_user_model().objects.update(is_staff=True)
     assert link not in body_of(admin.get(page))
 

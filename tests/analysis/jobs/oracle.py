@@ -95,11 +95,11 @@ def in_order(events: pa.Table) -> pa.Table:
     own event before that of the loss: both are of one transaction and one instant."""
     rows = events.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")]).to_pylist()
     for first, second in zip(range(len(rows)), range(1, len(rows)), strict=False):
-        one, other = rows[first], rows[second]
-        same = all(one[name] == other[name] for name in (*MESSAGE, "xid", "at"))
-        takes = one["kind"] in (EventKind.RECEIVED, EventKind.RECEIVED_AND_DELETED)
+        received, other = rows[first], rows[second]
+        same = all(received[name] == other[name] for name in (*MESSAGE, "xid", "at"))
+        takes = received["kind"] in (EventKind.RECEIVED, EventKind.RECEIVED_AND_DELETED)
         if same and takes and other["kind"] == EventKind.LOCK_LOST and other["locked_until"] <= other["at"]:
-            rows[first], rows[second] = other, one
+            rows[first], rows[second] = other, received
     return pa.Table.from_pylist(rows, schema=events.schema)
 
 

@@ -49,16 +49,16 @@ def frame(spark: SparkSession, content: str, *rows: Mapping[str, Any]) -> DataFr
 
 def history(spark: SparkSession, request: Request | None = None, **rows: Any) -> History:
     """A history with these rows by content; all of entities 1 to 3, of an hour from NOON on."""
-    frames = {content: frame(spark, content, *given) for content, given in rows.items()}
+    frames = {content: frame(spark, content, *row) for content, row in rows.items()}
     asked = request or a_request()
     return History(spark, asked, {**{content: frame(spark, content) for content in COLUMNS}, **frames})
 
 
 def a_request(**changes: Any) -> Request:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "entity_ids": [1, 2, 3], "span": Span(NOON, NOON + HOUR), "now": NOON + HOUR, "step": timedelta(minutes=5),
     }  # fmt: skip
-    return Request(**given | changes)
+    return Request(**values | changes)
 
 
 def listed(table: DataFrame, *columns: str) -> list[tuple]:

@@ -36,13 +36,13 @@ def test_fan_out_counts_copies_and_lag_by_subscription(spark):
         ],
         open=[{"entity_id": 2, "from_entity_id": TOPIC, "from_sequence_number": 2}],
     )  # fmt: skip
-    found = fan_out.tables(here)
-    assert listed(found["targets"], *TARGET) == [
+    tables = fan_out.tables(here)
+    assert listed(tables["targets"], *TARGET) == [
         (None, TOPIC, 1, 2, 2, 0, 0, 1, 1, 0), (None, TOPIC, 2, 3, 1, 1, 1, 0, 1, 4_000_000),
     ]  # fmt: skip
-    assert listed(found["topics"], "source_id", "published") == [(TOPIC, 3)]
-    assert listed(found["sources"], "source", "source_id", "taken") == [(None, TOPIC, 2)]
-    assert listed(found["before"], "published") == [(0,)]
+    assert listed(tables["topics"], "source_id", "published") == [(TOPIC, 3)]
+    assert listed(tables["sources"], "source", "source_id", "taken") == [(None, TOPIC, 2)]
+    assert listed(tables["before"], "published") == [(0,)]
 
 
 def sent(entity_id: int, number: int, xid: int, key: str = "k", exchange: str = "news", minute: int = 0):
@@ -58,9 +58,9 @@ def test_copies_of_an_exchange_are_matched_by_publish_key_and_place(spark):
         for entity_id, number in ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3))
     ]
     asked = a_request(compared=Span(NOON - HOUR, NOON))
-    found = fan_out.tables(history(spark, asked, lives=lives, events=events))
-    assert listed(found["targets"], *TARGET[:5], "compared") == [("news", None, 1, 2, 2, 1), ("news", None, 2, 2, 2, 1)]
-    assert listed(found["sources"], "source", "taken") == [("news", 3)]
-    assert listed(found["before"], "published") == [(1,)]
+    tables = fan_out.tables(history(spark, asked, lives=lives, events=events))
+    assert listed(tables["targets"], *TARGET[:5], "compared") == [("news", None, 1, 2, 2, 1), ("news", None, 2, 2, 2, 1)]
+    assert listed(tables["sources"], "source", "taken") == [("news", 3)]
+    assert listed(tables["before"], "published") == [(1,)]
     none = fan_out.tables(history(spark, a_request(values={"family": "service_bus"}), lives=lives, events=events))
     assert listed(none["targets"]) == []

@@ -19,16 +19,16 @@ def batch(weeks: int, count: int = 12, hours: float = 9, entity_id: int = 1) -> 
 
 
 def test_hours_of_the_week_have_a_value_for_each_week(spark):
-    found = forecast.tables(history(spark, ASKED, lives=batch(1) + batch(3, 20) + batch(9, 50)))
-    hours = {slot: (arrivals, backlog) for slot, arrivals, backlog in listed(found["hours"], "slot", "arrivals", "backlog")}
+    tables = forecast.tables(history(spark, ASKED, lives=batch(1) + batch(3, 20) + batch(9, 50)))
+    hours = {slot: (arrivals, backlog) for slot, arrivals, backlog in listed(tables["hours"], "slot", "arrivals", "backlog")}
     values = [12, 0, 20, 0, 0, 0, 0, 0]
     assert len(hours) == 168 and hours[9] == (values, values) and hours[10] == ([0] * 8, [0] * 8)
 
 
 def test_a_backlog_between_two_events_lasts_through_the_hours(spark):
     at = MONDAY - WEEK + 9 * HOUR
-    found = forecast.tables(history(spark, ASKED, lives=[{"enqueued_at": at, "ended_at": at + 2.5 * HOUR}]))
-    backlog = dict(listed(found["hours"], "slot", "backlog"))
+    tables = forecast.tables(history(spark, ASKED, lives=[{"enqueued_at": at, "ended_at": at + 2.5 * HOUR}]))
+    backlog = dict(listed(tables["hours"], "slot", "backlog"))
     assert [backlog[slot][0] for slot in range(8, 13)] == [0, 1, 1, 1, 0]
 
 

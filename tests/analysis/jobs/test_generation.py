@@ -33,8 +33,8 @@ def test_files_contain_the_events_generated_for_each_queue(spark, tmp_path):
         drawn[queue.entity_id] = played.truth
         for table in generated.Events([queue], [played], archived=True, first_id=place * generation.IDS + 1).by_time():
             expected += table.to_pylist()
-    assert [(one["path"], one["messages"], one["expired"]) for one in truths] == [
-        (one.path, one.messages, one.expired) for one in drawn.values()
+    assert [(truth["path"], truth["messages"], truth["expired"]) for truth in truths] == [
+        (truth.path, truth.messages, truth.expired) for truth in drawn.values()
     ]
     key = lambda row: row["event_id"]  # noqa: E731
     names = generated.EVENT.names

@@ -84,8 +84,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("lines", "said"), REFUSALS, ids=range(len(REFUSALS)))
 def test_a_refusal_names_the_row_the_column_and_the_remedy(refusal, lines, said):
-    found = refusal(lines)
-    assert found.startswith(said) and found.endswith(".")
+    problem = refusal(lines)
+    assert problem.startswith(said) and problem.endswith(".")
 
 
 def test_messages_that_ended_before_the_retained_days_are_refused(refusal):
@@ -107,15 +107,15 @@ def test_each_row_is_imported_as_two_events(specification, imported):
         '2026-03-01T12:00:00Z,2026-03-01T12:00:05Z,2026-03-01T12:00:06Z,dead_lettered,c,10,,"Order ""7"",\nis bad",',
     ]
     sent, completed, second, expired, third, dead = imported(specification([columns, *rows], numbers_from=5))
-    assert [one["sequence_number"] for one in (completed, expired, dead)] == [5, 6, 7]
-    assert all(one["kind"] == EventKind.SENT for one in (sent, second, third))
+    assert [event["sequence_number"] for event in (completed, expired, dead)] == [5, 6, 7]
+    assert all(event["kind"] == EventKind.SENT for event in (sent, second, third))
     assert (sent["at"], sent["time_to_live_us"], sent["message_id"], sent["entity_id"]) == (NOON, 60_000_000, "a", 7)
     assert (completed["kind"], completed["at"], completed["delivery_count"]) == (EventKind.COMPLETED, NOON + 2.5 * SECOND, 1)
     assert completed["last_received_at"] == completed["first_received_at"] == NOON + SECOND
     assert (completed["enqueued_at"], completed["time_to_live_us"], completed["actor"]) == (NOON, None, "alice")
     assert (second["at"], expired["kind"], expired["first_received_at"]) == (NOON, EventKind.EXPIRED, None), "12:00 in UTC"
     assert (dead["reason"], dead["kind"]) == ('Order "7",\nis bad', EventKind.DEAD_LETTERED)
-    files = [one["file"] for one in (sent, completed, second, expired, third, dead)]
+    files = [event["file"] for event in (sent, completed, second, expired, third, dead)]
     assert files == ["day=2026-03-01"] * 2 + ["day=2026-03-02"] * 2 + ["day=2026-03-01"] * 2, "both in the file of the end"
     assert sent["recorded_at"] == completed["at"] and second["recorded_at"] == expired["at"]
 
@@ -133,7 +133,7 @@ def test_typed_parquet_columns_are_imported(spark, imported, tmp_path):
     pq.write_table(table, tmp_path / "old.parquet")
     assert importing.run(spark, spec, REPORTER) == {"rows": 2, "last_number": 9, "refusal": None}
     sent, end, other, last = imported(spec)
-    assert [one["sequence_number"] for one in (sent, end, other, last)] == [5, 5, 9, 9] and sent["at"] == end["at"] == NOON
+    assert [event["sequence_number"] for event in (sent, end, other, last)] == [5, 5, 9, 9] and sent["at"] == end["at"] == NOON
     assert (sent["size"], sent["session_id"], end["actor"], end["delivery_count"]) == (10, None, "alice", 0)
     assert (other["size"], other["session_id"], last["actor"], last["delivery_count"]) == (20, "s", None, 3)
     wrong = table.set_column(4, "size", pa.array([1.5, 2.0])).set_column(2, "outcome", pa.array([1, 2]))

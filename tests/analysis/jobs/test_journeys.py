@@ -38,13 +38,13 @@ def test_time_in_the_dead_letter_queue_is_excluded_from_the_journey(spark):
             life(2, 5, 0, 3, outcome=outcomes.DEAD_LETTERED), life(2, 5, 0, 500, subqueue=1, outcome=outcomes.PURGED),
         ],
     )  # fmt: skip
-    found = journeys.tables(here)
-    assert routes(found) == [("1: 1:resubmitted", 1, 10 * MICROS)]
-    assert listed(found["steps"], "step", "entity_id", "how", "begins_us", "waits_us", "p50_us", "sum_us") == [
+    tables = journeys.tables(here)
+    assert routes(tables) == [("1: 1:resubmitted", 1, 10 * MICROS)]
+    assert listed(tables["steps"], "step", "entity_id", "how", "begins_us", "waits_us", "p50_us", "sum_us") == [
         (0, 1, "", 0, MICROS, 4 * MICROS, 4 * MICROS),
         (1, 1, "resubmitted", 4 * MICROS, MICROS, 6 * MICROS, 6 * MICROS),
     ]
-    [example] = [one for one in found["examples"].collect() if one.kind == "longest"]
+    [example] = [row for row in tables["examples"].collect() if row.kind == "longest"]
     assert [(leg.sequence_number, leg.since_us, leg.received_us, leg.left_us) for leg in example.legs] == [
         (1, 0, MICROS, 4 * MICROS), (2, 4 * MICROS, 5 * MICROS, 10 * MICROS),
     ]  # fmt: skip
@@ -58,17 +58,17 @@ def test_journeys_that_branch_count_for_each_end_and_end_in_the_range(spark):
         life(1, 9, -50, -40, **forwarded), life(2, 9, -40, -30, **source(1, 9)),  # ended before
         life(3, 8, 0, 5, **source(1, 77)),  # made from a message that is not known
     ]  # fmt: skip
-    found = journeys.tables(history(spark, a_request(compared=Span(NOON - HOUR, NOON)), lives=rows))
-    assert routes(found) == [("1: 2:forwarded", 1, 15 * MICROS)]
-    assert listed(found["before"], "journeys") == [(1,)]
+    tables = journeys.tables(history(spark, a_request(compared=Span(NOON - HOUR, NOON)), lives=rows))
+    assert routes(tables) == [("1: 2:forwarded", 1, 15 * MICROS)]
+    assert listed(tables["before"], "journeys") == [(1,)]
 
 
 def test_only_journeys_through_the_scope_count(spark):
     rows = [
         life(1, 1, 0, 1, outcome=outcomes.PUBLISHED), life(2, 1, 1, 5, **source(1, 1)), life(3, 1, 1, 5, **source(1, 1)),
     ]  # fmt: skip
-    found = journeys.tables(history(spark, a_request(values={"entity_ids": [3]}), lives=rows))
-    assert routes(found) == [("1: 3:published", 1, 5 * MICROS)]
+    tables = journeys.tables(history(spark, a_request(values={"entity_ids": [3]}), lives=rows))
+    assert routes(tables) == [("1: 3:published", 1, 5 * MICROS)]
 
 
 def test_cycles_of_linked_messages_end_the_journey(spark):
@@ -100,5 +100,5 @@ def test_correlation_starts_a_journey_unless_the_message_has_a_recorded_source(s
         life(2, 2, 1, 5, **source(3, 4)),
     ]  # fmt: skip
     events = [sent(2, 1, "a"), sent(2, 2, "a")]
-    found = journeys.tables(history(spark, lives=lives, events=events))
-    assert routes(found) == [("1: 2:correlated", 1, 9 * MICROS), ("3: 2:forwarded", 1, 5 * MICROS)]
+    tables = journeys.tables(history(spark, lives=lives, events=events))
+    assert routes(tables) == [("1: 2:correlated", 1, 9 * MICROS), ("3: 2:forwarded", 1, 5 * MICROS)]

@@ -59,7 +59,7 @@ def test_each_lost_lock_has_its_cause(spark):
     for place, (others, changes, cause) in enumerate(CASES):
         own = {"received_by": f"r{place}"}
         rows += [lost(100 * place + 1, 0, 500, **changes) | own]
-        rows += [own | one | {"sequence_number": 100 * place + one["sequence_number"]} for one in others]
+        rows += [own | other | {"sequence_number": 100 * place + other["sequence_number"]} for other in others]
         expected[100 * place + 1] = cause
     found = causes(spark, rows)
     assert {number: cause for number, cause, *_ in found} == expected

@@ -24,16 +24,18 @@ def test_causes_are_counted_by_queue_with_the_time_they_were_first_seen(spark):
         ],
         open=[{"enqueued_at": NOON}],
     )  # fmt: skip
-    found = losses.tables(here)
+    tables = losses.tables(here)
     five = 5 * MINUTE
-    assert listed(found["causes"], "entity_id", "outcome", "cause", "messages", "entered_at", "first_at", "last_at", "since") == [
+    assert listed(
+        tables["causes"], "entity_id", "outcome", "cause", "messages", "entered_at", "first_at", "last_at", "since"
+    ) == [
         (1, DEAD, "Bad #", 2, NOON + five, NOON + five, NOON + 2 * five, NOON - 48 * HOUR),
         (2, EXPIRED, None, 1, NOON + 25 * MINUTE, NOON + 30 * MINUTE, NOON + 30 * MINUTE, NOON + 30 * MINUTE),
     ]
-    assert listed(found["times"], "at", "outcome", "messages") == sorted(
+    assert listed(tables["times"], "at", "outcome", "messages") == sorted(
         [(NOON + five, DEAD, 1), (NOON + 2 * five, DEAD, 1), (NOON + 30 * MINUTE, EXPIRED, 1)], key=repr
     )
-    assert listed(found["totals"], "left", "lost", "generated", "begun", "before") == [(4, 3, 0, NOON - 48 * HOUR, None)]
+    assert listed(tables["totals"], "left", "lost", "generated", "begun", "before") == [(4, 3, 0, NOON - 48 * HOUR, None)]
 
 
 def test_losses_of_the_comparison_range_are_counted(spark):

@@ -119,7 +119,7 @@ def test_each_delivery_is_an_attempt_with_its_lock_and_outcome():
     def received(at, until):
         return {"kind": EventKind.RECEIVED, "at": NOON + at * SECOND, "locked_until": NOON + until * SECOND, "actor": "user:a"}
 
-    _, found = derived(
+    _, attempts = derived(
         {"kind": 1},
         received(1, 6),
         {"kind": EventKind.SETTLE_REFUSED},
@@ -135,41 +135,41 @@ def test_each_delivery_is_an_attempt_with_its_lock_and_outcome():
         },
         received(20, 25),
     )
-    assert [(row["attempt"], row["outcome"], row["renewals"]) for row in found] == [(1, 12, 1), (2, 7, 0)]
-    assert [(row["received_at"], row["ended_at"]) for row in found] == [
+    assert [(row["attempt"], row["outcome"], row["renewals"]) for row in attempts] == [(1, 12, 1), (2, 7, 0)]
+    assert [(row["received_at"], row["ended_at"]) for row in attempts] == [
         (NOON + SECOND, NOON + 10 * SECOND), (NOON + 12 * SECOND, NOON + 13 * SECOND)
     ]  # fmt: skip
-    assert [(row["locked_until"], row["lock_ended_at"]) for row in found] == [
+    assert [(row["locked_until"], row["lock_ended_at"]) for row in attempts] == [
         (NOON + 6 * SECOND, NOON + 9 * SECOND), (NOON + 17 * SECOND, NOON + 17 * SECOND)
     ]  # fmt: skip
-    assert (found[1]["received_by"], found[1]["ended_by"]) == ("user:a", "user:b")
-    assert (found[1]["reason"], found[1]["error"], found[1]["delivery_count"]) == ("Order 17 of 12", "Order # of #", 2)
+    assert (attempts[1]["received_by"], attempts[1]["ended_by"]) == ("user:a", "user:b")
+    assert (attempts[1]["reason"], attempts[1]["error"], attempts[1]["delivery_count"]) == ("Order 17 of 12", "Order # of #", 2)
 
 
 def test_a_receive_that_ends_the_previous_lock_may_come_first_in_its_transaction():
-    _, found = derived(
+    _, attempts = derived(
         {"kind": EventKind.RECEIVED, "at": NOON},
         {"kind": EventKind.RECEIVED, "xid": 9, "at": NOON + 5 * SECOND},
         {"kind": EventKind.LOCK_LOST, "xid": 9, "at": NOON + 5 * SECOND, "locked_until": NOON + 4 * SECOND},
         {"kind": EventKind.COMPLETED, "at": NOON + 6 * SECOND},
     )
-    assert [(row["attempt"], row["outcome"]) for row in found] == [(1, EventKind.LOCK_LOST), (2, EventKind.COMPLETED)]
+    assert [(row["attempt"], row["outcome"]) for row in attempts] == [(1, EventKind.LOCK_LOST), (2, EventKind.COMPLETED)]
 
 
 def test_a_receive_and_delete_that_ends_the_previous_lock_may_come_first_in_its_transaction():
-    _, found = derived(
+    _, attempts = derived(
         {"kind": EventKind.RECEIVED, "at": NOON, "actor": "crashed"},
         {"kind": EventKind.RECEIVED_AND_DELETED, "xid": 9, "at": NOON + 5 * SECOND, "actor": "user:b"},
         {"kind": EventKind.LOCK_LOST, "xid": 9, "at": NOON + 5 * SECOND, "locked_until": NOON + 4 * SECOND},
     )
-    assert [(row["outcome"], row["received_by"]) for row in found] == [
+    assert [(row["outcome"], row["received_by"]) for row in attempts] == [
         (EventKind.LOCK_LOST, "crashed"), (EventKind.RECEIVED_AND_DELETED, "user:b")
     ]  # fmt: skip
 
 
 def test_lock_losses_recorded_late_in_a_transaction_end_the_right_delivery():
     """As when a script writes a whole history at once: what decides is the instant, not the transaction."""
-    _, found = derived(
+    _, attempts = derived(
         *(
             {"kind": kind, "xid": 9, "at": NOON + at * SECOND, "locked_until": NOON + until * SECOND}
             for kind, at, until in [
@@ -178,17 +178,17 @@ def test_lock_losses_recorded_late_in_a_transaction_end_the_right_delivery():
             ]
         )
     )  # fmt: skip
-    assert [(row["attempt"], row["ended_at"]) for row in found] == [(1, NOON + 5 * SECOND), (2, NOON + 11 * SECOND)]
+    assert [(row["attempt"], row["ended_at"]) for row in attempts] == [(1, NOON + 5 * SECOND), (2, NOON + 11 * SECOND)]
 
 
 def test_a_lock_belongs_to_its_own_message():
-    _, found = derived(
+    _, attempts = derived(
         {"kind": EventKind.RECEIVED, "locked_until": NOON + SECOND, "sequence_number": 1},
         {"kind": EventKind.COMPLETED, "sequence_number": 1},
         {"kind": EventKind.RECEIVED, "sequence_number": 2},
         {"kind": EventKind.COMPLETED, "sequence_number": 2},
     )
-    assert [(row["attempt"], row["lock_ended_at"]) for row in found] == [(1, NOON + SECOND), (1, None)]
+    assert [(row["attempt"], row["lock_ended_at"]) for row in attempts] == [(1, NOON + SECOND), (1, None)]
 
 
 def test_receive_and_delete_is_a_delivery_that_ends_immediately():

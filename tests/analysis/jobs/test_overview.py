@@ -22,7 +22,7 @@ def count(at, messages: int, outcome: int = outcomes.COMPLETED, measure: int = m
 
 def every_hour(days: int, *changes: dict) -> list[dict]:
     """100 messages in each hour of some days before noon and the two hours after, but for the hours that `changes` have."""
-    changed = {one["step"] for one in changes}
+    changed = {change["step"] for change in changes}
     hours = [NOON + i * HOUR for i in range(-24 * days, 2)]
     return [count(at, 100) for at in hours if at not in changed] + list(changes)
 
@@ -77,8 +77,8 @@ def test_typical_durations_require_enough_messages(spark):
 
 def test_the_comparison_range_has_its_own_usual_values(spark):
     asked = a_request(entity_ids=[1], span=ASKED.span, compared=Span(NOON - DAY, NOON - DAY + HOUR))
-    found = overview.tables(history(spark, asked, counts=every_hour(10, count(NOON - DAY, 300))))
-    assert listed(found["before"], "at", "value") == [(NOON - DAY, 300)] and listed(found["hours"]) == []
+    tables = overview.tables(history(spark, asked, counts=every_hour(10, count(NOON - DAY, 300))))
+    assert listed(tables["before"], "at", "value") == [(NOON - DAY, 300)] and listed(tables["hours"]) == []
 
 
 def test_a_range_without_a_whole_hour_is_not_judged(spark):

@@ -30,9 +30,9 @@ def test_values_are_compared_with_the_other_values_of_their_queue(spark):
         {"entity_id": 2}, region("eu", entity_id=2, never_received_us=9 * 10**6, waiting_us=None),
         region("eu", outcome=outcomes.CANCELLED), region("eu", subqueue=1), region("eu", ended_at=NOON - SECOND),
     ]  # fmt: skip
-    found = of(spark, rows)
+    tables = of(spark, rows)
     columns = ("entity_id", "key", "value", "messages", "failed", "slow", "others", "others_failed", "others_slow", "tested")
-    assert listed(found["values"], *columns) == sorted(
+    assert listed(tables["values"], *columns) == sorted(
         [
             (1, "property:region", "eu", 40, 20, 0, 61, 1, 0, 2), (1, "property:region", "us", 60, 1, 0, 41, 20, 0, 2),
             (1, "size", "512", 100, 21, 0, 1, 0, 0, 2), (1, "size", "1", 1, 0, 0, 100, 21, 0, 2),
@@ -41,7 +41,7 @@ def test_values_are_compared_with_the_other_values_of_their_queue(spark):
         ],
         key=repr,
     )  # fmt: skip
-    assert listed(found["all"], "messages") == [(103,)] and listed(found["before"]) == []
+    assert listed(tables["all"], "messages") == [(103,)] and listed(tables["before"]) == []
 
 
 def test_the_value_with_longer_waits_is_found_in_its_queue(spark):
@@ -59,16 +59,16 @@ def test_only_frequent_and_unusual_values_are_kept(spark, monkeypatch):
     monkeypatch.setattr(properties, "FEWEST", 3)
     rows: list[Any] = [{"session_id": f"s{i % 30:02}"} for i in range(90)] + [{"session_id": "busy"} for _ in range(6)]
     rows += [{"session_id": "z", "result": outcomes.EXPIRED} for _ in range(3)]
-    found = of(spark, rows)["values"]
-    assert listed(found, "value", "messages", "tested") == [("busy", 6, 32), ("s00", 3, 32), ("z", 3, 32)]
+    tables = of(spark, rows)["values"]
+    assert listed(tables, "value", "messages", "tested") == [("busy", 6, 32), ("s00", 3, 32), ("z", 3, 32)]
     monkeypatch.setattr(properties, "MOST_VALUES", 1)
     assert listed(of(spark, rows)["values"], "value") == [("z",)]
 
 
 def test_the_same_values_are_counted_in_the_comparison_range(spark):
     rows = [region("eu"), region("us"), region("eu", ended_at=NOON - HOUR), region("ca", ended_at=NOON - HOUR)]
-    found = of(spark, rows, compared=Span(NOON - DAY, NOON))
-    assert listed(found["before"], "key", "value", "messages") == [("property:region", "eu", 1)]
+    tables = of(spark, rows, compared=Span(NOON - DAY, NOON))
+    assert listed(tables["before"], "key", "value", "messages") == [("property:region", "eu", 1)]
 
 
 def test_a_session_is_stalled_while_messages_wait_and_no_message_leaves(spark):
@@ -78,13 +78,13 @@ def test_a_session_is_stalled_while_messages_wait_and_no_message_leaves(spark):
         for since, until in at
     ]
     rows += [{"session_id": "b", "deliveries": 2}, {"entity_id": 2, "session_id": "a"}, {}]
-    found = of(spark, rows, span=Span(NOON, NOON + HOUR))
+    tables = of(spark, rows, span=Span(NOON, NOON + HOUR))
     columns = ("entity_id", "session", "messages", "failed", "wait_us", "still_us", "since", "first")
-    assert listed(found["sessions"], *columns, "queue_messages", "queue_sessions") == [
+    assert listed(tables["sessions"], *columns, "queue_messages", "queue_sessions") == [
         (1, "a", 3, 0, 21_000_000, 600_000_000, NOON + 10 * MINUTE, 2, 4, 2),
         (1, "b", 1, 1, None, 1_000_000, NOON, 4, 4, 2),
         (2, "a", 1, 0, None, 1_000_000, NOON, 5, 1, 1),
     ]
-    assert listed(found["spells"], "entity_id", "session", "since", "until") == [
+    assert listed(tables["spells"], "entity_id", "session", "since", "until") == [
         (1, "a", NOON + since * MINUTE, NOON + until * MINUTE) for since, until in ((0, 1), (10, 20), (20, 21))
     ]

@@ -15,23 +15,23 @@ def test_deliveries_are_counted_by_receiver(spark):
         {"well": False, "failed": True, "received_by": None},
         {"subqueue": 1}, {"received_at": NOON - MINUTE, "well": False, "failed": True},
     ]  # fmt: skip
-    found = receivers.tables(history(spark, asked, attempts=rows))
+    tables = receivers.tables(history(spark, asked, attempts=rows))
     columns = ("receiver", "queues", "deliveries", "succeeded", "lost", "rejected", "failed", "work_us", "work_95_us", "last_at")
-    assert listed(found["receivers"], *columns) == [
+    assert listed(tables["receivers"], *columns) == [
         ("", 1, 1, 0, 0, 0, 1, None, None, NOON), ("a", 2, 4, 2, 0, 1, 0, 4, 8, NOON + 7 * MINUTE),
         ("b", 1, 1, 0, 1, 0, 0, None, None, NOON),
     ]  # fmt: skip
-    assert listed(found["times"], "receiver", "at", "deliveries") == [
+    assert listed(tables["times"], "receiver", "at", "deliveries") == [
         ("", NOON, 1), ("a", NOON, 3), ("a", NOON + 5 * MINUTE, 1), ("b", NOON, 1),
     ]  # fmt: skip
-    assert listed(found["all"], "receivers", "deliveries", "unsuccessful", "generated") == [(3, 6, 3, 1)]
-    assert listed(found["before"], "receivers", "deliveries", "unsuccessful") == [(1, 1, 1)]
+    assert listed(tables["all"], "receivers", "deliveries", "unsuccessful", "generated") == [(3, 6, 3, 1)]
+    assert listed(tables["before"], "receivers", "deliveries", "unsuccessful") == [(1, 1, 1)]
 
 
 def test_the_busiest_receivers_are_kept(spark, monkeypatch):
     monkeypatch.setattr(receivers, "MOST_RECEIVERS", 2)
     monkeypatch.setattr(receivers, "MOST_DRAWN", 1)
     rows = [{"received_by": name} for name in "abbccc"]
-    found = receivers.tables(history(spark, attempts=rows))
-    assert listed(found["receivers"], "receiver") == [("b",), ("c",)]
-    assert listed(found["times"], "receiver", "deliveries") == [("c", 3)]
+    tables = receivers.tables(history(spark, attempts=rows))
+    assert listed(tables["receivers"], "receiver") == [("b",), ("c",)]
+    assert listed(tables["times"], "receiver", "deliveries") == [("c", 3)]

@@ -35,13 +35,13 @@ def test_success_by_delivery_groups_late_deliveries_and_skips_unnumbered_deliver
 
 
 def test_reasons_say_how_many_messages_succeeded_later(spark):
-    found = redelivery.tables(history(spark, attempts=TRIED))
+    tables = redelivery.tables(history(spark, attempts=TRIED))
     columns = ("entity_id", "outcome", "error", "deliveries", "messages", "later", "held_us", "latest")
-    assert listed(found["reasons"], *columns) == [
+    assert listed(tables["reasons"], *columns) == [
         (1, LOST, None, 1, 1, 0, 2_000_000, 2), (1, ABANDONED, "Bad #", 3, 2, 1, 6_000_000, 1),
     ]  # fmt: skip
-    assert listed(found["messages"], "messages", "again", "generated") == [(5, 2, 1)]
-    assert listed(found["worst"], "sequence_number", "attempt", "well") == [
+    assert listed(tables["messages"], "messages", "again", "generated") == [(5, 2, 1)]
+    assert listed(tables["worst"], "sequence_number", "attempt", "well") == [
         (1, 1, False), (1, 2, False), (1, 3, True), (2, 1, False), (2, 2, False),
     ]  # fmt: skip
 
@@ -49,9 +49,9 @@ def test_reasons_say_how_many_messages_succeeded_later(spark):
 def test_only_deliveries_from_main_lists_that_ended_in_the_range_count(spark):
     late = [tried(1, 1), failed(2, 1, 3600), failed(3, 1, -3600), failed(4, 1, -1800), tried(5, 1, subqueue=1)]
     here = history(spark, a_request(compared=Span(NOON - HOUR / 2 - MINUTE, NOON)), attempts=late)
-    found = redelivery.tables(here)
-    assert listed(found["totals"], "deliveries", "well", "before", "before_well") == [(1, 1, 1, 0)]
-    assert listed(found["messages"], "messages") == [(1,)] and listed(found["reasons"]) == []
+    tables = redelivery.tables(here)
+    assert listed(tables["totals"], "deliveries", "well", "before", "before_well") == [(1, 1, 1, 0)]
+    assert listed(tables["messages"], "messages") == [(1,)] and listed(tables["reasons"]) == []
 
 
 def test_resubmitted_messages_are_counted_by_outcome(spark):

@@ -26,7 +26,7 @@ WELL, FAILED, VANISHED = Result
 
 def message(arrived, *work, **changes):
     """Arrives after so many seconds; work: seconds, or (seconds, result)."""
-    given = [one if isinstance(one, tuple) else (one, WELL) for one in work]
+    given = [item if isinstance(item, tuple) else (item, WELL) for item in work]
     return Message(arrived * S, work=tuple((seconds * S, result) for seconds, result in given), **changes)
 
 
@@ -131,7 +131,7 @@ def test_the_smallest_sufficient_number_of_consumers_is_found():
     history = History(there, (), 10_000 * S)
     needed = consumers_needed(history, Setting(1), 0.95, 60 * S)
     done = [replay(history, Setting(n), within=60 * S) for n in (needed - 1, needed)]
-    assert [one.prompt >= 0.95 * one.due for one in done] == [False, True] and 7 <= needed <= 10
+    assert [result.prompt >= 0.95 * result.due for result in done] == [False, True] and 7 <= needed <= 10
     assert consumers_needed(replace(history, absences=[(0, FOREVER, 0.0)]), Setting(1), 0.95, 60 * S, 50) is None
 
 

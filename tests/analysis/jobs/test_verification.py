@@ -32,10 +32,10 @@ def derived(spark, tmp_path_factory):
 
 
 def broken(*frames) -> dict[str, int]:
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for row in verification.wrong(verification.counted(*frames)).collect():
-        found[row["rule"]] = found.get(row["rule"], 0) + row["messages"]
-    return found
+        results[row["rule"]] = results.get(row["rule"], 0) + row["messages"]
+    return results
 
 
 def test_an_intact_history_satisfies_all_rules(derived):

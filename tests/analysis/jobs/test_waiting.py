@@ -21,9 +21,9 @@ def test_histograms_by_interval_count_received_waiting_and_processed_messages(sp
         ],
         open=[{"enqueued_at": NOON + 50 * MINUTE}],
     )
-    found = waiting.tables(here)
+    tables = waiting.tables(here)
     five = timedelta(minutes=5)
-    assert listed(found["times"], "at", "measure", "bins", "counts") == sorted(
+    assert listed(tables["times"], "at", "measure", "bins", "counts") == sorted(
         [
             (NOON, measures.WAITING, [bin_of(1000)], [1]),
             (NOON, measures.PROCESSING, [bin_of(50)], [1]),
@@ -33,12 +33,12 @@ def test_histograms_by_interval_count_received_waiting_and_processed_messages(sp
         ],
         key=repr,
     )
-    assert listed(found["queues"], "entity_id", "measure", "counts") == [
+    assert listed(tables["queues"], "entity_id", "measure", "counts") == [
         (1, measures.WAITING, [2]), (1, measures.NEVER_RECEIVED, [1]), (1, measures.PROCESSING, [1]),
         (2, measures.NEVER_RECEIVED, [1]),
     ]  # fmt: skip
-    assert listed(found["before"]) == []
-    assert listed(found["known"], "since", "messages") == [(NOON - 5 * MINUTE, 4)]
+    assert listed(tables["before"]) == []
+    assert listed(tables["known"], "since", "messages") == [(NOON - 5 * MINUTE, 4)]
 
 
 def test_the_comparison_range_is_counted_separately(spark):

@@ -59,19 +59,19 @@ def direct():
 
 
 def test_replays_by_spark_equal_direct_replays(spark):
-    found = of(spark, {"time_to_live": 60 * S})
+    tables = of(spark, {"time_to_live": 60 * S})
     there = direct()
     varied, settings = what_if.grid(there, VALUES | {"time_to_live": 60 * S})
-    work = what_if.Work(there, [one for _, one in settings], what_if.Plan.of(there, len(settings)), 0.95, 60 * S)
+    work = what_if.Work(there, [setting for _, setting in settings], what_if.Plan.of(there, len(settings)), 0.95, 60 * S)
     expected = [what_if.outcome_row(*task, *what_if.replayed(work, *task)) for task in work.tasks]
     expected.append(what_if.outcome_row(0, what_if.ACTUAL, there.actual, None))
-    assert listed(found["outcomes"], *what_if.OUTCOME.names) == sorted(expected, key=repr)
+    assert listed(tables["outcomes"], *what_if.OUTCOME.names) == sorted(expected, key=repr)
     assert len(expected) == 31 * len(settings) + 9 + 1 and varied == "time_to_live"
-    [about] = listed(found["about"], "problem", "messages", "replayed", "headless", "before", "late", "longest")
+    [about] = listed(tables["about"], "problem", "messages", "replayed", "headless", "before", "late", "longest")
     assert about == (None, 60, 60, 0, 0, 0, 1)
-    [now] = [one for one in listed(found["settings"], *what_if.SETTING.names) if one[1] == "now"]
+    [now] = [row for row in listed(tables["settings"], *what_if.SETTING.names) if row[1] == "now"]
     assert now == (0, "now", 1, 1, 30 * S, 5, None)
-    [waiting] = listed(found["waits"], "measure", "counts")
+    [waiting] = listed(tables["waits"], "measure", "counts")
     assert waiting[0] == measures.WAITING and sum(waiting[1]) == 60
 
 
@@ -112,20 +112,20 @@ def test_outcomes_deliveries_and_refusals_are_read(spark, settlement):
         {"sequence_number": 105, "attempt": 1, "received_at": NOON + SECOND, "held_us": S},
     ]  # fmt: skip
     events = [{"sequence_number": 101, "kind": 23, "reason": settlement, "actor": "a", "at": at + 8 * SECOND}]
-    found = of(spark, {}, lives=lives, attempts=attempts, events=events, open=[{"sequence_number": 107, "enqueued_at": at}])
-    [actual] = [one for one in listed(found["outcomes"], "resample", *what_if.FIGURES) if one[0] == what_if.ACTUAL]
+    tables = of(spark, {}, lives=lives, attempts=attempts, events=events, open=[{"sequence_number": 107, "enqueued_at": at}])
+    [actual] = [row for row in listed(tables["outcomes"], "resample", *what_if.FIGURES) if row[0] == what_if.ACTUAL]
     shown = dict(zip(what_if.FIGURES, actual[1:], strict=True))
     assert (shown["messages"], shown["processed"], shown["expired"], shown["dead_lettered"]) == (65, 60, 1, 1)
     assert (shown["unreceived"], shown["deliveries"], shown["locks_lost"]) == (1, 62, 1)
-    [about] = listed(found["about"], "headless", "late", "before", "longest")
+    [about] = listed(tables["about"], "headless", "late", "before", "longest")
     assert about == (1, 1, 1, 3)
 
 
 def test_the_result_says_why_a_history_cannot_be_replayed(spark):
     nothing = what_if.tables(history(spark, a_request(values=VALUES)))
     assert "needs at least 30" in listed(nothing["about"], "problem")[0][0] and not listed(nothing["outcomes"])
-    found = of(spark, {}, lives=[{"enqueued_at": NOON, "session_id": "s", "sequence_number": 500}])
-    assert "sessions" in listed(found["about"], "problem")[0][0]
+    tables = of(spark, {}, lives=[{"enqueued_at": NOON, "session_id": "s", "sequence_number": 500}])
+    assert "sessions" in listed(tables["about"], "problem")[0][0]
 
 
 def test_contiguous_parts_of_a_long_history_are_sampled():
@@ -135,7 +135,7 @@ def test_contiguous_parts_of_a_long_history_are_sampled():
     assert what_if.drawn(steps, span, 10_000) == []
     parts = what_if.drawn(steps, span, 4000, 4)
     assert len(parts) == 4 and all(part.end - part.start == 10 * five for part in parts)
-    assert all(one.end <= after.start for one, after in zip(parts, parts[1:], strict=False))
+    assert all(before.end <= after.start for before, after in zip(parts, parts[1:], strict=False))
     [part] = what_if.drawn([(NOON, 100_000)], span, 4000, 4)
     assert part == Span(NOON, NOON + five / 100)
     place = what_if.Placed(parts)
@@ -146,10 +146,10 @@ def test_contiguous_parts_of_a_long_history_are_sampled():
 def test_the_grid_has_settings_around_the_chosen_setting():
     there = direct()
     varied, found = what_if.grid(there, VALUES)
-    assert varied == "consumers" and [one.consumers for _, one in found] == [1, 2, 4]
+    assert varied == "consumers" and [setting.consumers for _, setting in found] == [1, 2, 4]
     varied, found = what_if.grid(there, VALUES | {"lock": 8 * S, "deliveries": 3})
     assert varied == "lock" and found[1] == ("chosen", Setting(1, lock=8 * S, deliveries=3))
-    assert [one.lock // S for role, one in found if role == "varied" and one.consumers == 1] == [2, 4, 16, 32]
+    assert [setting.lock // S for role, setting in found if role == "varied" and setting.consumers == 1] == [2, 4, 16, 32]
     varied, found = what_if.grid(there, {"deliveries": 2, "traits": {"more": 1}})
     assert found[1][1].deliveries == 3 and varied == "deliveries"
     varied, found = what_if.grid(there, {"deliveries": 0, "traits": {"more": 1}})  # of RabbitMQ: no redelivery
@@ -168,7 +168,7 @@ def test_blocks_are_cut_where_no_message_waits_and_never_inside_an_outage():
     waiting = [(at * 100 * S, at * 100 * S + 1) for at in range(100)] + [(2050 * S, 4050 * S)]
     cuts = replaying.blocks_of(sorted(waiting), 10_000 * S)
     assert len(cuts) == 28 and not any(2050 * S < start < 4050 * S for start, _ in cuts)
-    assert cuts[0][0] == 0 and all(one[1] == after[0] for one, after in zip(cuts, cuts[1:], strict=False))
+    assert cuts[0][0] == 0 and all(before[1] == after[0] for before, after in zip(cuts, cuts[1:], strict=False))
 
 
 @pytest.mark.parametrize(("at", "result"), [(8, Result.WELL), (3, Result.VANISHED)])

@@ -27,5 +27,6 @@ def tables(columns: Any, **rows: Any) -> Tables:
     """Tables by name. columns: of each table, with what a row has unless it says otherwise."""
     made = {name: [dict(default) | dict(row) for row in rows.get(name, [])] for name, default in columns.items()}
     return Tables({
-        name: pa.Table.from_pylist(each) if each else pa.table({one: [] for one in columns[name]}) for name, each in made.items()
+        name: pa.Table.from_pylist(some) if some else pa.table({column: [] for column in columns[name]})
+        for name, some in made.items()
     })  # fmt: skip

@@ -27,7 +27,7 @@ def test_the_band_of_a_quantile_covers_the_truth():
     dice = random.Random(5)
     for share, truth in ((0.5, 0.0), (0.95, 1.6449)):
         samples = ([math.exp(dice.gauss(0, 1)) * 1e6 for _ in range(200)] for _ in range(300))
-        bands = [band(share, map(round, one)) for one in samples]
+        bands = [band(share, map(round, sample)) for sample in samples]
         true = measures.middle(bin_of(round(math.exp(truth) * 1e6)))
         assert 0.93 <= sum(low <= true <= high for _, low, high in bands) / 300 <= 1
     assert band(0.5, [1] * 29) is None
@@ -50,20 +50,20 @@ def test_metrics_that_changed_are_marked():
     """Waiting doubles, a third of the deliveries fail afterwards, processing stays."""
     times = [Times(Counter({bin_of(us): 60}), work=Counter({bin_of(5): 60})) for us in (10, 20)]
     rows = tables(SHARES, shares=[{}, {"failed": 33, "lock_lost": 33}])["shares"]
-    found = metrics(times, rows)
-    assert {one.name: one.differs for one in found if one.differs} == {
+    results = metrics(times, rows)
+    assert {metric.name: metric.differs for metric in results if metric.differs} == {
         "waiting, median": "longer", "waiting, 95\xa0%": "longer", "failed deliveries": "more", "lost locks": "more",
     }  # fmt: skip
-    failed = next(one for one in found if one.name == "failed deliveries")
+    failed = next(metric for metric in results if metric.name == "failed deliveries")
     assert failed.words == "failed deliveries more (0.0\xa0% → 33.0\xa0%)"
     assert failed.columns[2].startswith("33.0\xa0% (24.") and failed.columns[3] == "more"
 
 
 def test_too_few_messages_are_not_compared():
     rows = tables(SHARES, shares=[{"left": 29, "deliveries": 0}])["shares"]
-    found = metrics([Times(Counter({5: 29})), Times()], [rows[0], None])
-    assert not any(one.before or one.after or one.differs for one in found)
-    assert found[0].columns == ("waiting, median", None, None, "no")
+    results = metrics([Times(Counter({5: 29})), Times()], [rows[0], None])
+    assert not any(metric.before or metric.after or metric.differs for metric in results)
+    assert results[0].columns == ("waiting, median", None, None, "no")
 
 
 @pytest.mark.parametrize(

@@ -29,34 +29,34 @@ def shown(*targets, scope=None, **rows):
 
 def test_the_answer_names_the_subscription_with_the_fewest_copies_and_the_slowest_subscription():
     scope = a_scope("events/Subscriptions/audit", "events/Subscriptions/billing", "events", compared=SPAN.before(HOUR))
-    found = shown(SLOW, {}, scope=scope, topics=[{}], sources=[{}])
-    assert found.finding == (
+    report = shown(SLOW, {}, scope=scope, topics=[{}], sources=[{}])
+    assert report.finding == (
         "100 messages of 1 topic became 130 copies; audit took the fewest: 40.0\xa0% of the messages of events; billing lags "
         "most behind the fastest, by 3.0 s in the median. 10 messages were taken by none. That is 100\xa0% more than from "
         "2026-03-01 11:00 to 2026-03-01 12:00 (50)."
     )
-    assert [plain(one) for one in found.tables["targets"].rows[1][:9]] == ["events", "audit", 100, 40, 0.4, 60, 38, 1, 1]
-    [lag] = [one for one in found.sections if one.name == "lag"]
+    assert [plain(cell) for cell in report.tables["targets"].rows[1][:9]] == ["events", "audit", 100, 40, 0.4, 60, 38, 1, 1]
+    [lag] = [section for section in report.sections if section.name == "lag"]
     drawn = lag.figures[0].charts[0]
     assert [tick.text for tick in drawn.y_ticks] == ["billing"] and [bar.name for bar in drawn.shapes] == ["held", "waiting"]
 
 
 def test_few_messages_have_no_lag_chart():
-    found = shown(SLOW | {"compared": 29}, topics=[{}], sources=[{}])
-    assert [one.name for one in found.sections] == ["taken"] and "lags" not in found.finding
+    report = shown(SLOW | {"compared": 29}, topics=[{}], sources=[{}])
+    assert [section.name for section in report.sections] == ["taken"] and "lags" not in report.finding
 
 
 def test_exchanges_count_only_messages_routed_to_a_queue():
     scope = a_scope("a", "b", family=Family.RABBITMQ)
     exchange = {"source": "news", "source_id": None}
-    found = shown(exchange, scope=scope, sources=[exchange])
-    assert found.finding == "90 messages of 1 exchange became 40 copies; a took the fewest: 44.4\xa0% of the messages of news."
-    assert fan_out.UNROUTABLE in found.notes
+    report = shown(exchange, scope=scope, sources=[exchange])
+    assert report.finding == "90 messages of 1 exchange became 40 copies; a took the fewest: 44.4\xa0% of the messages of news."
+    assert fan_out.UNROUTABLE in report.notes
 
 
 def test_a_queue_has_the_fan_out_of_its_sources():
     rows = tables(COLUMNS, targets=[{}, SLOW, {"source_id": 8, "entity_id": 7}])["targets"]
-    assert [one.entity_id for one in fan_out.of_scope(a_scope("events/Subscriptions/audit"), rows)] == [1, 2]
+    assert [row.entity_id for row in fan_out.of_scope(a_scope("events/Subscriptions/audit"), rows)] == [1, 2]
     assert fan_out.of_scope(a_scope("q"), rows[2:]) == []
 
 

@@ -59,7 +59,7 @@ def test_the_sentence_estimates_when_a_remaining_backlog_will_drain():
 
 
 def test_numbers_link_to_their_messages():
-    given = tables(
+    inputs = tables(
         flow=[
             moved(NOON, 5, 0, 5, entity_id=None), moved(NOON + FIVE, 0, 5, 0, entity_id=None),
             moved(NOON, 3, 0, 3, entity_id=1), moved(NOON, 4, 0, 4, entity_id=2),
@@ -70,9 +70,9 @@ def test_numbers_link_to_their_messages():
         before=[{"entered": 0}],
         known=[{"since": NOON - DAY, "messages": 5, "generated": 0}],
     )  # fmt: skip
-    report = flow.present(a_scope("a", "b", end=NOON + 3 * FIVE), {}, given)
+    report = flow.present(a_scope("a", "b", end=NOON + 3 * FIVE), {}, inputs)
     assert report.finding.endswith("The largest of one queue was that of b, 4 at 2026-03-01 12:05.")
-    assert [one.name for one in report.sections] == ["backlog", "traffic", "queues", "steps", "data"]
+    assert [section.name for section in report.sections] == ["backlog", "traffic", "queues", "steps", "data"]
     _, entered, left, depth, most = report.tables["flow"].rows[1]
     assert (entered.value, left.value, depth, most) == (0, 5, 0, 0)
     query = parse_qs(urlsplit(left.url).query)

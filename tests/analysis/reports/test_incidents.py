@@ -43,24 +43,24 @@ def shown(about=None, **rows):
 
 
 def test_the_answer_names_the_clearest_onset_and_the_change_before_it():
-    found = shown(onsets=[{"number": 2, "entity_id": 1}, {}], changes=[{}, SETTINGS | {"number": 2}], chart=[{}])
-    assert found.finding == (
+    report = shown(onsets=[{"number": 2, "entity_id": 1}, {}], changes=[{}, SETTINGS | {"number": 2}], chart=[{}])
+    assert report.finding == (
         "Failed deliveries of payments rose from 1.0\xa0% to 9.0\xa0% at 2026-03-01 12:25, 4.0 min after the deploy of orders "
         "2.4.0. 1 other onset is listed below."
     )
-    assert [one.name for one in found.sections] == ["onset", "onsets", "figures", "changes"] and found.generated == 5
-    marks = found.sections[0].figures[0].charts[0].marks
+    assert [section.name for section in report.sections] == ["onset", "onsets", "figures", "changes"] and report.generated == 5
+    marks = report.sections[0].figures[0].charts[0].marks
     assert [mark.letter for mark in marks] == ["C", "T"]
-    first, second = found.tables["onsets"].rows
-    assert [plain(one) for one in first[1:]] == [
+    first, second = report.tables["onsets"].rows
+    assert [plain(cell) for cell in first[1:]] == [
         "payments", "failed deliveries", 0.01, 0.09, 63, "the deploy of orders 2.4.0", 4 * MINUTE,
     ]  # fmt: skip
     assert second[1] == "orders" and second[6] == "the deploy of orders 2.4.0"
 
 
 def test_only_setting_changes_of_the_same_queue_explain_an_onset():
-    found = shown(onsets=[{}], changes=[SETTINGS])
-    assert found.finding.endswith("25 min after lock duration: 00:00:30 → 00:01:00; max length: none → 5.")
+    report = shown(onsets=[{}], changes=[SETTINGS])
+    assert report.finding.endswith("25 min after lock duration: 00:00:30 → 00:01:00; max length: none → 5.")
     other = shown(onsets=[{}], changes=[SETTINGS | {"entity_id": 1}])
     assert other.finding.endswith("; no change or deploy is known in the hour before.")
     assert other.tables["changes"].rows[0][2] == "orders"
@@ -81,22 +81,22 @@ def test_a_change_within_the_step_of_the_onset_precedes_it():
 
 def test_long_waits_are_described_by_time_and_drawn():
     times = [{}, {"side": "after", "bins": [bin_of(90_000_000)]}]
-    found = shown(onsets=[{"kind": "waiting"}], times=times, waits=[{}])
-    assert found.finding == (
+    report = shown(onsets=[{"kind": "waiting"}], times=times, waits=[{}])
+    assert report.finding == (
         "Messages of payments that waited long rose from 1.0\xa0% to 9.0\xa0% at 2026-03-01 12:25 (median wait 199 ms → "
         "1.5 min); no change or deploy is known in the hour before."
     )
-    figure = found.sections[0].figures[0]
+    figure = report.sections[0].figures[0]
     assert [name for name, _ in figure.keys] == ["p50", "p95"]
-    assert [row[0] for row in found.tables["figures"].rows if row[3] != "no"] == ["waiting, median", "waiting, 95\xa0%"]
+    assert [row[0] for row in report.tables["figures"].rows if row[3] != "no"] == ["waiting, median", "waiting, 95\xa0%"]
 
 
 def test_the_row_of_a_change_shows_its_effect():
     shares = [{}, {"side": "after", "failed": 40}]
-    found = shown(changes=[{}], shares=shares)
-    assert found.finding.startswith("No onset of failed deliveries") and "comparing the hour before and after" in found.finding
-    [row] = found.tables["changes"].rows
-    assert [plain(one) for one in row[1:]] == [
+    report = shown(changes=[{}], shares=shares)
+    assert report.finding.startswith("No onset of failed deliveries") and "comparing the hour before and after" in report.finding
+    [row] = report.tables["changes"].rows
+    assert [plain(cell) for cell in row[1:]] == [
         "the deploy of orders 2.4.0", "all queues", "a", 100, 100, "failed deliveries more (0.0\xa0% → 40.0\xa0%)",
     ]  # fmt: skip
 

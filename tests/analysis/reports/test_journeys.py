@@ -28,7 +28,7 @@ COLUMNS = {
 STEPS = [{"step": 1, "entity_id": 2, "how": "forwarded", "sum_us": 60 * S}, {}]
 AGAIN = {"route": "1: 1:resubmitted", "journeys": 900}
 AGAIN_STEPS = [AGAIN | {"step": i, "how": how} for i, how in enumerate(("", "resubmitted"))]
-AGAIN_STEPS = [{name: value for name, value in one.items() if name != "journeys"} for one in AGAIN_STEPS]
+AGAIN_STEPS = [{name: value for name, value in again_step.items() if name != "journeys"} for again_step in AGAIN_STEPS]
 
 
 def shown(scope=None, **rows):
@@ -36,23 +36,23 @@ def shown(scope=None, **rows):
 
 
 def test_the_answer_says_where_forwarded_messages_spent_their_time():
-    found = shown(routes=[AGAIN, {}], steps=[*AGAIN_STEPS, *STEPS], examples=[{}, {"kind": "median"}])
-    assert found.finding == (
+    report = shown(routes=[AGAIN, {}], steps=[*AGAIN_STEPS, *STEPS], examples=[{}, {"kind": "median"}])
+    assert report.finding == (
         "5 journeys went orders → (forwarded) audit, half within 9.0 s, 95\xa0% within 20 s; 75.0\xa0% of the time was in audit. "
         "2 routes had 905 journeys."
     )
-    assert [one.name for one in found.sections] == ["median", "longest", "steps", "routes"] and found.generated == 2
-    bars = found.sections[1].figures[0].charts[0].shapes
+    assert [section.name for section in report.sections] == ["median", "longest", "steps", "routes"] and report.generated == 2
+    bars = report.sections[1].figures[0].charts[0].shapes
     assert [bar.name for bar in bars] == ["waiting", "held", "waiting"]  # the last one was not received
-    first = found.tables["routes"].rows[0]
+    first = report.tables["routes"].rows[0]
     assert plain(first[-1]) == "#7" and first[-1].url.endswith("/shop/audit/7") and first[5:7] == ("audit", 0.75)
-    assert [row[1:3] for row in found.tables["steps"].rows] == [("orders", "sent"), ("audit", "forwarded")]
+    assert [row[1:3] for row in report.tables["steps"].rows] == [("orders", "sent"), ("audit", "forwarded")]
 
 
 def test_journeys_of_resubmits_only_are_not_drawn():
-    found = shown(routes=[AGAIN], steps=AGAIN_STEPS, scope=a_scope("orders", "audit", compared=SPAN.before(HOUR)))
-    assert [one.name for one in found.sections] == ["steps", "routes"]
-    assert "8900\xa0% more than" in found.finding and found.tables["routes"].rows[0][-1] is None
+    report = shown(routes=[AGAIN], steps=AGAIN_STEPS, scope=a_scope("orders", "audit", compared=SPAN.before(HOUR)))
+    assert [section.name for section in report.sections] == ["steps", "routes"]
+    assert "8900\xa0% more than" in report.finding and report.tables["routes"].rows[0][-1] is None
 
 
 def test_a_range_without_journeys_says_so():

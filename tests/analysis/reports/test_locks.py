@@ -87,21 +87,21 @@ def test_the_answer_of_a_namespace_names_the_worst_queue():
     scope = a_scope("quiet", "payments", "orders")
     deliveries = [{"entity_id": i, "lost": lost, "lock_us": None} for i, lost in ((1, 0), (2, 4), (3, 1))]
     losses = [{"entity_id": i, "cause": "gone", "lost": lost} for i, lost in ((2, 4), (3, 1))]
-    found = shown(scope, losses=losses, deliveries=deliveries)
-    assert found.finding == (
+    report = shown(scope, losses=losses, deliveries=deliveries)
+    assert report.finding == (
         "4 of 10 deliveries of payments (40.0\xa0%) ended because their lock ended, more than of 1 other queue, "
         "because their receiver stopped."
     )
-    assert [row[0] for row in found.tables["queues"].rows] == ["payments", "orders", "quiet"] and not found.links
+    assert [row[0] for row in report.tables["queues"].rows] == ["payments", "orders", "quiet"] and not report.links
 
 
 def test_answers_without_lost_locks_say_so():
-    found = shown(a_scope("q", family=Family.QUEUE_STORAGE), deliveries=[{"entity_id": 1}])
-    assert found.finding == (
+    report = shown(a_scope("q", family=Family.QUEUE_STORAGE), deliveries=[{"entity_id": 1}])
+    assert report.finding == (
         "None of 10 deliveries of shop/q ended because their lease ended; 95\xa0% of those that succeeded took at most 2.0 s of "
         "the lock of 5.0 s."
     )
-    assert [section.name for section in found.sections] == ["queues"]
+    assert [section.name for section in report.sections] == ["queues"]
     nothing = shown(a_scope("q"))
     assert nothing.finding == "No messages of shop/q were received in this range." and not nothing.sections
 

@@ -37,11 +37,11 @@ def test_the_answer_names_the_queues_of_the_most_frequent_cause_and_of_the_new_c
     assert shown(causes=[EXPIRED | {"messages": 8}, {"messages": 1}]).finding.endswith(
         ": 8 of stock expired, new since 2026-03-01 12:00."
     )
-    one = shown(causes=[{"messages": 1}], total={"lost": 1, "before": 4}, scope=a_scope("orders", compared=SPAN.before(HOUR)))
-    assert one.finding.startswith(
+    report = shown(causes=[{"messages": 1}], total={"lost": 1, "before": 4}, scope=a_scope("orders", compared=SPAN.before(HOUR)))
+    assert report.finding.startswith(
         "1 message of orders was dead-lettered (Bad #) (1.7\xa0% of those that left). That is 75\xa0% fewer"
     )
-    assert one.generated == 2
+    assert report.generated == 2
 
 
 def test_no_cause_is_new_in_a_young_history():
@@ -49,8 +49,8 @@ def test_no_cause_is_new_in_a_young_history():
 
 
 def test_a_range_without_losses_says_so():
-    found = shown(total={"lost": 0, "left": None})
-    assert (found.finding, found.sections) == ("No messages were lost in this range.", ())
+    report = shown(total={"lost": 0, "left": None})
+    assert (report.finding, report.sections) == ("No messages were lost in this range.", ())
 
 
 def test_losses_by_interval_are_stacked_by_outcome():
@@ -67,14 +67,14 @@ def test_causes_and_paths_link_to_their_messages():
         {}, {"from_entity_id": 2}, {"from_entity_id": 1}, {"outcome": outcomes.MOVED, "to_entity_id": 2},
         {"outcome": outcomes.EXPIRED},
     ]  # fmt: skip
-    found = shown(causes=[{}, EXPIRED], routes=routes).tables
-    query = parse_qs(urlsplit(found["causes"].rows[1][3].url).query, keep_blank_values=True)
+    report = shown(causes=[{}, EXPIRED], routes=routes).tables
+    query = parse_qs(urlsplit(report["causes"].rows[1][3].url).query, keep_blank_values=True)
     assert (query["queue"], query["outcome"], query["cause"]) == (["2"], ["expired"], [""])
-    assert [[plain(value) for value in row] for row in found["routes"].rows] == [
+    assert [[plain(value) for value in row] for row in report["routes"].rows] == [
         ["senders", "orders", "dead-lettered", "dead letters of orders", 6],
         ["stock", "orders", "dead-lettered", "dead letters of orders", 6],
         ["orders (again)", "orders", "dead-lettered", "dead letters of orders", 6],
         ["senders", "orders", "moved to other queues", "stock", 6],
         ["senders", "orders", "expired", None, 6],
     ]
-    assert parse_qs(urlsplit(found["routes"].rows[1][4].url).query)["origin"] == ["2"]
+    assert parse_qs(urlsplit(report["routes"].rows[1][4].url).query)["origin"] == ["2"]

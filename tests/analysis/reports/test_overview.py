@@ -20,12 +20,12 @@ def hour(metric: int, at: int, score: float, value: float = 200, usual: float = 
 
 
 def findings(*hours: dict) -> list:
-    return overview.findings([SimpleNamespace(**one) for one in hours])
+    return overview.findings([SimpleNamespace(**hour) for hour in hours])
 
 
 def test_adjacent_deviations_in_the_same_direction_are_one_finding():
-    found = findings(hour(ARRIVALS, 1, 8), hour(ARRIVALS, 0, 10), hour(ARRIVALS, 2, -5, 0), hour(ARRIVALS, 4, 6))
-    assert [(one.start, one.end, one.was, one.usual, one.score) for one in found] == [
+    incidents = findings(hour(ARRIVALS, 1, 8), hour(ARRIVALS, 0, 10), hour(ARRIVALS, 2, -5, 0), hour(ARRIVALS, 4, 6))
+    assert [(finding.start, finding.end, finding.was, finding.usual, finding.score) for finding in incidents] == [
         (NOON, NOON + 2 * HOUR, 400, 200, 10), (NOON + 4 * HOUR, NOON + 5 * HOUR, 200, 100, 6),
         (NOON + 2 * HOUR, NOON + 3 * HOUR, 0, 100, -5),
     ]  # fmt: skip
@@ -34,21 +34,21 @@ def test_adjacent_deviations_in_the_same_direction_are_one_finding():
 
 
 def test_findings_that_overlap_in_time_are_one_incident():
-    found = overview.incidents(
+    incidents = overview.incidents(
         findings(
             hour(ARRIVALS, 0, 5), hour(ARRIVALS, 1, 5), hour(WAITING, 1, 9, *SLOW), hour(WAITING, 2, 9, *SLOW),
             hour(LOSSES, 2, 20, entity_id=2), hour(LOCKS, 3, 6), hour(LOCKS, 9, 30),
         )
     )  # fmt: skip
-    assert [(one.start, one.end, one.entity_ids, one.score) for one in found] == [
+    assert [(incident.start, incident.end, incident.entity_ids, incident.score) for incident in incidents] == [
         (NOON + 9 * HOUR, NOON + 10 * HOUR, [1], 30), (NOON, NOON + 3 * HOUR, [2, 1], 20),
         (NOON + 3 * HOUR, NOON + 4 * HOUR, [1], 6),
     ]  # fmt: skip
 
 
 def test_the_sentence_is_about_the_worst_incident():
-    found = overview.incidents(findings(hour(ARRIVALS, 1, 5), hour(WAITING, 1, 9, *SLOW, entity_id=2), hour(LOCKS, 9, 4)))
-    assert overview.sentence("all queues of shop", found, {1: "a", 2: "b"}) == (
+    incidents = overview.incidents(findings(hour(ARRIVALS, 1, 5), hour(WAITING, 1, 9, *SLOW, entity_id=2), hour(LOCKS, 9, 4)))
+    assert overview.sentence("all queues of shop", incidents, {1: "a", 2: "b"}) == (
         "2 incidents in all queues of shop. Most unusual, from 2026-03-01 13:00 to 2026-03-01 14:00: in b, messages waited "
         "longer than usual (1.0 min, usually 1.0 s), with 1 other finding in 2 queues at the same time."
     )
@@ -57,8 +57,8 @@ def test_the_sentence_is_about_the_worst_incident():
 
 def test_incidents_and_findings_link_to_their_evidence():
     scope = a_scope("a", "b", end=NOON + DAY)
-    given = tables(hours=[hour(ARRIVALS, 1, 5), hour(LOSSES, 1, 9, 9, 0, entity_id=2)])
-    report = overview.present(scope, {}, given)
+    inputs = tables(hours=[hour(ARRIVALS, 1, 5), hour(LOSSES, 1, 9, 9, 0, entity_id=2)])
+    report = overview.present(scope, {}, inputs)
     [incident] = report.tables["incidents"].rows
     assert (
         incident[2:] == ("b and a", incident[3], 2, 9) and incident[3].value == "More messages were lost; more messages entered"
@@ -85,7 +85,7 @@ def test_a_short_history_says_when_an_answer_becomes_possible():
 
 
 def test_incidents_are_compared_with_those_of_another_range():
-    found = overview.incidents(findings(hour(ARRIVALS, 1, 5), hour(LOSSES, 1, 9)))
+    incidents = overview.incidents(findings(hour(ARRIVALS, 1, 5), hour(LOSSES, 1, 9)))
     span, names = a_scope().range, {1: "q"}
     begin = "From 2026-03-01 12:00 to 2026-03-01 13:00"
     for before, said in (
@@ -93,4 +93,4 @@ def test_incidents_are_compared_with_those_of_another_range():
         ([hour(LOSSES, -9, 5, entity_id=2)], f"{begin} there was 1 incident, of another kind."),
         ([], f"{begin} nothing was known to be unusual."),
     ):
-        assert overview.compared(found, findings(*before), span, names) == said
+        assert overview.compared(incidents, findings(*before), span, names) == said

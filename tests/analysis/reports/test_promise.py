@@ -71,7 +71,7 @@ def test_a_target_that_was_met_is_shown_by_month():
     assert report.finding.startswith(
         "The promise of 95\xa0% within 1 min was kept in all 2 months: 100.0\xa0% of 102 messages in"
     )
-    assert [one[0] for one in report.tables["periods"].rows] == ["2026-05", "2026-04", "2026-03 (from 2026-03-01 12:00)"]
+    assert [row[0] for row in report.tables["periods"].rows] == ["2026-05", "2026-04", "2026-03 (from 2026-03-01 12:00)"]
 
 
 def test_too_few_messages_say_so():

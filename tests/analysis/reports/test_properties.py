@@ -35,20 +35,20 @@ def shown(scope=None, **rows):
 
 def test_the_value_that_fails_more_is_named():
     """10 of region ca fail, too, which are too few."""
-    found = shown(a_scope("q", compared=SPAN.before(HOUR)), values=[{}, EU, FEW], before=[{}])
-    assert found.finding.startswith(
+    report = shown(a_scope("q", compared=SPAN.before(HOUR)), values=[{}, EU, FEW], before=[{}])
+    assert report.finding.startswith(
         "Messages of q with region eu failed more often: 50.0\xa0% (35.2\xa0% to 64.8\xa0%), 5.2\xa0% of the others. From "
         "2026-03-01 11:00 to 2026-03-01 12:00, 10.0\xa0% ("
     )
-    assert [section.name for section in found.sections] == ["failed", "values"] and found.generated == 2
-    assert [row[2] for row in found.tables["values"].rows] == ["eu", "us", "ca"]
-    assert found.links[0].value == "Change the properties"
+    assert [section.name for section in report.sections] == ["failed", "values"] and report.generated == 2
+    assert [row[2] for row in report.tables["values"].rows] == ["eu", "us", "ca"]
+    assert report.links[0].value == "Change the properties"
 
 
 def test_a_key_with_many_values_needs_a_clearer_difference():
-    one = {"value": "eu", "messages": 40, "failed": 9, "others": 400, "others_failed": 30}
-    assert properties.standing_out([properties.Value(**(COLUMNS["values"] | one | {"tested": 1}))], "failed")
-    assert not properties.standing_out([properties.Value(**(COLUMNS["values"] | one | {"tested": 200}))], "failed")
+    value = {"value": "eu", "messages": 40, "failed": 9, "others": 400, "others_failed": 30}
+    assert properties.standing_out([properties.Value(**(COLUMNS["values"] | value | {"tested": 1}))], "failed")
+    assert not properties.standing_out([properties.Value(**(COLUMNS["values"] | value | {"tested": 200}))], "failed")
     assert "No property of messages of shop/q has a value that failed" in shown(values=[{}]).finding
 
 
@@ -58,12 +58,12 @@ def test_numbers_link_to_the_messages_with_the_value():
 
 
 def test_stalled_sessions_and_busy_sessions_are_named():
-    found = shown(values=[{}], sessions=[{}, STUCK], spells=[{}])
-    assert found.finding.endswith(
+    report = shown(values=[{}], sessions=[{}, STUCK], spells=[{}])
+    assert report.finding.endswith(
         "Session stuck stalled longest: 15 min from 2026-03-01 12:00. "
         "Session hot has the most messages: 81.6\xa0% of its queue's."
     )
-    section = found.sections[-1]
+    section = report.sections[-1]
     assert [row[1] for row in section.table.rows] == ["stuck", "hot"]
     assert [tick.text for tick in section.figures[0].charts[0].y_ticks] == ["stuck"]
     assert section.table.rows[0][-1].url == "/messages/shop/q/3"
@@ -83,8 +83,8 @@ def test_sessions_of_the_same_id_in_two_queues_are_separate():
 
 
 def test_storage_queues_have_no_properties():
-    found = shown(a_scope("q", family=Family.QUEUE_STORAGE))
-    assert not found.links and found.finding == properties.NONE
+    report = shown(a_scope("q", family=Family.QUEUE_STORAGE))
+    assert not report.links and report.finding == properties.NONE
 
 
 def test_values_are_formatted():

@@ -24,14 +24,14 @@ def shown(rows, everything, times=(), **changes):
 
 
 def test_a_receiver_that_fails_clearly_more_often_is_named():
-    found = shown([{}, BAD], {"receivers": 2, "deliveries": 160, "unsuccessful": 30}, compared=SPAN.before(HOUR))
-    assert found.finding == (
+    report = shown([{}, BAD], {"receivers": 2, "deliveries": 160, "unsuccessful": 30}, compared=SPAN.before(HOUR))
+    assert report.finding == (
         "2 receivers had 160 deliveries of shop/orders; w took 62.5\xa0%, half in 1.0 s. x fails more often: 50.0\xa0%, the "
         "others 0.0\xa0%. From 2026-03-01 11:00 to 2026-03-01 12:00 there were no deliveries."
     )
-    figure = found.sections[0].figures[0]
-    assert found.sections[0].name == "shares" and [tick.text for tick in figure.charts[0].y_ticks] == ["x", "w"]
-    assert found.generated == 7
+    figure = report.sections[0].figures[0]
+    assert report.sections[0].name == "shares" and [tick.text for tick in figure.charts[0].y_ticks] == ["x", "w"]
+    assert report.generated == 7
 
 
 def test_numbers_link_to_their_deliveries():
@@ -44,9 +44,9 @@ def test_numbers_link_to_their_deliveries():
 
 def test_receivers_that_do_not_differ_are_reported_as_such():
     same = BAD | {"succeeded": 60, "lost": 0, "rejected": 0, "failed": 0}
-    found = shown([{}, same], {"receivers": 2, "deliveries": 160})
-    assert found.finding.endswith("half in 1.0 s, and none fails clearly more often than the others.")
-    assert [section.name for section in found.sections] == ["receivers"]
+    report = shown([{}, same], {"receivers": 2, "deliveries": 160})
+    assert report.finding.endswith("half in 1.0 s, and none fails clearly more often than the others.")
+    assert [section.name for section in report.sections] == ["receivers"]
     assert shown([{}], {}).finding == "w is the only receiver of shop/orders: 100 deliveries, half in 1.0 s."
     assert shown([], {}).finding == "No messages of shop/orders were received in this range."
 
@@ -55,7 +55,7 @@ def test_receive_times_are_drawn_if_a_receiver_paused():
     steady = [{"at": at} for at in SPAN.buckets]
     paused = [{"receiver": "", "at": NOON}]
     assert "times" not in [one.name for one in shown([{}], {}, steady).sections]
-    [section] = [one for one in shown([{}], {}, steady + paused).sections if one.name == "times"]
+    [section] = [part for part in shown([{}], {}, steady + paused).sections if part.name == "times"]
     drawn = section.figures[0].charts[0]
     assert [tick.text for tick in drawn.y_ticks] == ["w", "an unknown receiver"]
     assert [shape.path for shape in drawn.cells] == ["M0 0.5h12M0 1.5h1"]

@@ -30,16 +30,16 @@ def shown(total=None, **changes):
 
 
 def test_the_answer_names_the_queue_the_reason_and_whether_another_delivery_helps():
-    found = shown(steps=[LATE, {}], reasons=[{}], compared=SPAN.before(HOUR))
-    assert found.finding == (
+    report = shown(steps=[LATE, {}], reasons=[{}], compared=SPAN.before(HOUR))
+    assert report.finding == (
         "15 of 120 deliveries (12.5\xa0%) did not succeed, most often 12 of payments (abandoned: Bad #); delivery 1 succeeds in "
         "90.0\xa0%, delivery 11+ in 10.0\xa0%. 10 of 100 messages were delivered more than once. From 2026-03-01 11:00 to "
         "2026-03-01 12:00 there were no deliveries."
     )
-    assert found.generated == 3
-    assert [row[:4] for row in found.tables["steps"].rows] == [("1", 100, 90, 0.9), ("11+", 30, 3, 0.1)]
-    [reason] = found.tables["reasons"].rows
-    assert [plain(one) for one in reason[:6]] == ["payments", "abandoned", "Bad #", 12, 8, 0.75]
+    assert report.generated == 3
+    assert [row[:4] for row in report.tables["steps"].rows] == [("1", 100, 90, 0.9), ("11+", 30, 3, 0.1)]
+    [reason] = report.tables["reasons"].rows
+    assert [plain(cell) for cell in reason[:6]] == ["payments", "abandoned", "Bad #", 12, 8, 0.75]
     assert reason[-1].url.endswith("/shop/payments/44")
 
 
@@ -54,11 +54,11 @@ def test_redelivered_messages_are_drawn():
     assert "messages" not in shown(worst=[{}]).tables
     rows = [{}, {"attempt": 2}, {"sequence_number": 6}]
     [drawn] = shown(worst=rows).tables["messages"].rows
-    assert [plain(one) for one in drawn[:4]] == ["#5", "orders", 2, 2]
+    assert [plain(cell) for cell in drawn[:4]] == ["#5", "orders", 2, 2]
 
 
 def test_resubmitted_messages_that_were_lost_again_are_counted():
-    found = shown(resubmitted=[{}, {"entity_id": 2, "messages": 1, "ended": 0, "lost": 0}])
-    [section] = [one for one in found.sections if one.name == "resubmitted"]
+    report = shown(resubmitted=[{}, {"entity_id": 2, "messages": 1, "ended": 0, "lost": 0}])
+    [section] = [one for one in report.sections if one.name == "resubmitted"]
     assert section.sentence == "5 messages were resubmitted; 2 were lost again."
     assert section.table.rows == [("orders", 4, 2, 0.5, 1, 1), ("payments", 1, 0, 0.0, 0, 1)]

@@ -16,7 +16,7 @@ SECOND = timedelta(seconds=1)
 
 
 def bins(*seconds: float) -> Counter:
-    return Counter(bin_of(round(one * 1e6)) for one in seconds)
+    return Counter(bin_of(round(second * 1e6)) for second in seconds)
 
 
 def near(found: timedelta, seconds: float) -> bool:
@@ -59,14 +59,14 @@ def test_the_sentence_names_the_queue_and_the_slowest_interval():
 
 
 def test_a_namespace_shows_its_slowest_queue_and_one_chart_before_the_details():
-    given = tables(
+    inputs = tables(
         times=[row(1, 50, at=NOON), row(60, 50, at=NOON + HOUR / 2), row(1, 20, PROCESSING, at=NOON)],
         queues=[row(1, 50, entity_id=1), row(60, 50, entity_id=2)],
         known=[{"since": NOON - DAY, "messages": 100, "generated": 7}],
     )
-    report = waiting.present(a_scope("a", "b"), {}, given)
+    report = waiting.present(a_scope("a", "b"), {}, inputs)
     assert "The slowest queue is b: 95\xa0% within 1.0 min." in report.finding and report.generated == 7
-    assert [one.name for one in report.sections] == ["wait", "work", "shares", "queues", "data"]
+    assert [section.name for section in report.sections] == ["wait", "work", "shares", "queues", "data"]
     first = report.tables["queues"].rows[0]
     assert first[0] == "b" and first[1].value == 50 and first[1].url.startswith("/analyses/messages/?queue=2&start=")
     assert len(report.tables["times"].rows) == 12

@@ -42,7 +42,7 @@ def report(rows, work, *, more=(), **asked):
     found = replayable([*lives, *(one for one, _ in more)], [*made, *(one for _, one in more)], [], until, Traits(5))
     values = ASKED | asked
     varied, settings = job.grid(found, values | {"traits": {"deliveries": 5, "more": 0}})
-    work_ = job.Work(found, [one for _, one in settings], job.Plan(8, 4, 10**6), 0.95, values["within"])
+    work_ = job.Work(found, [setting for _, setting in settings], job.Plan(8, 4, 10**6), 0.95, values["within"])
     outcomes = [job.outcome_row(*task, *job.replayed(work_, *task)) for task in work_.tasks]
     outcomes.append(job.outcome_row(0, job.ACTUAL, found.actual, None))
     about = dict.fromkeys(job.ABOUT.names, 0) | {
@@ -59,45 +59,45 @@ def report(rows, work, *, more=(), **asked):
         ]),
         "outcomes": pa.table([list(column) for column in zip(*outcomes, strict=True)], names=job.OUTCOME.names),
         "waits": pa.Table.from_pylist([
-            {"measure": measures.WAITING, "bins": sorted(waits), "counts": [waits[one] for one in sorted(waits)]}
+            {"measure": measures.WAITING, "bins": sorted(waits), "counts": [waits[wait] for wait in sorted(waits)]}
         ]),
     })  # fmt: skip
     return what_if.present(a_scope("orders"), values, tables)
 
 
 def test_the_default_question_is_how_many_consumers_are_needed():
-    found = report(*queued())
-    assert found.finding == (
+    result = report(*queued())
+    assert result.finding == (
         "shop/orders needs 2 consumers to receive 95\xa0% of its messages within 1 min; with 1 consumer, 51.7\xa0% are."
     )
-    assert not found.refusal and "In resampled histories" in found.notes[0]
-    settings = found.tables["settings"]
+    assert not result.refusal and "In resampled histories" in result.notes[0]
+    settings = result.tables["settings"]
     assert [row[0].value for row in settings.rows] == [1, 2, 4]
-    [figure] = found.sections[0].figures
+    [figure] = result.sections[0].figures
     assert [tick.text for tick in figure.charts[0].x_ticks] == ["1", "2", "4"]
 
 
 def test_with_a_backlog_the_time_to_live_is_replayed_and_the_estimate_is_an_upper_bound():
-    found = report(*queued(), time_to_live=30 * S)
-    assert found.finding.startswith("With a time-to-live of 30 s, ") and "it was 0.0\xa0%." in found.finding
-    assert "behind busy consumers" in found.notes[0]
-    said = float(found.finding.split(", ")[1].split("\xa0%")[0])
-    most = float(found.notes[1].removeprefix("At most ").split("\xa0%")[0])
+    result = report(*queued(), time_to_live=30 * S)
+    assert result.finding.startswith("With a time-to-live of 30 s, ") and "it was 0.0\xa0%." in result.finding
+    assert "behind busy consumers" in result.notes[0]
+    said = float(result.finding.split(", ")[1].split("\xa0%")[0])
+    most = float(result.notes[1].removeprefix("At most ").split("\xa0%")[0])
     assert said < 20 and most > 60  # the consumer has time for five of six messages
 
 
 def test_without_a_backlog_the_estimate_is_the_answer():
-    found = report(*unqueued(), time_to_live=30 * S)
-    assert "Kaplan-Meier estimate of the waiting, as messages did not wait behind others" in found.notes[0]
+    result = report(*unqueued(), time_to_live=30 * S)
+    assert "Kaplan-Meier estimate of the waiting, as messages did not wait behind others" in result.notes[0]
     share = sum(begun - at > 30 for _, at, begun in unqueued()[0]) / 60
-    assert f"{100 * share:.1f}\xa0%" in found.finding
+    assert f"{100 * share:.1f}\xa0%" in result.finding
 
 
 def test_lost_locks_are_counted_by_delivery_and_bounded_by_the_recorded_losses():
-    found = report(*queued(), lock=10 * S)
-    assert found.finding.startswith("With a lock duration of 10 s, 100.0\xa0% of the deliveries of shop/orders would have lost")
-    found = report(*queued(), deliveries=7)
-    assert found.finding == (
+    result = report(*queued(), lock=10 * S)
+    assert result.finding.startswith("With a lock duration of 10 s, 100.0\xa0% of the deliveries of shop/orders would have lost")
+    result = report(*queued(), deliveries=7)
+    assert result.finding == (
         "With a maximum delivery count of 7, at most 0.0\xa0% of the messages of shop/orders would have reached the limit of "
         "deliveries, as no message was delivered more than 1 times."
     )
@@ -115,8 +115,8 @@ def test_a_note_counts_messages_without_their_first_delivery():
 
 def test_a_history_that_cannot_be_replayed_is_refused():
     about = dict.fromkeys(job.ABOUT.names) | {"problem": "Only 3 deliveries are known."}
-    found = what_if.present(a_scope("orders"), ASKED, Tables({"about": pa.Table.from_pylist([about])}))
-    assert found.refusal == "Only 3 deliveries are known." and not found.sections
+    result = what_if.present(a_scope("orders"), ASKED, Tables({"about": pa.Table.from_pylist([about])}))
+    assert result.refusal == "Only 3 deliveries are known." and not result.sections
 
 
 @pytest.mark.parametrize(("text", "value"), [("30 s", 30 * S), ("", None)])

@@ -315,7 +315,7 @@ def test_files_of_old_runs_are_removed(settings, tmp_path):
         at = time.time() - days * 86_400
         os.utime(tmp_path / f"run-{number}", (at, at))
     execution.remove_old_folders(timedelta(days=30))
-    assert [one.name for one in tmp_path.iterdir()] == ["run-2"]
+    assert [file.name for file in tmp_path.iterdir()] == ["run-2"]
 
 
 def drivers_there() -> list[Path]:

@@ -72,9 +72,9 @@ def read_failed(kind, message):
     ],
 )  # fmt: skip
 def test_the_root_cause_is_reported(java, said):
-    found = failures.in_words(py4j(java), SPEC)
-    assert found.startswith(said)
-    assert "o821" not in found and "\n" not in found
+    text = failures.in_words(py4j(java), SPEC)
+    assert text.startswith(said)
+    assert "o821" not in text and "\n" not in text
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_a_foreign_file_is_named(spark, tmp_path, content, said):
         pq.write_table(pa.table({"size": [content]}), file)
     with pytest.raises(Exception) as failed:
         spark.read.schema(schemas.LIFE).parquet(str(file)).agg({"size": "sum"}).collect()
-    found = failures.in_words(failed.value, SPEC)
-    assert "other.parquet" in found and said in found
+    text = failures.in_words(failed.value, SPEC)
+    assert "other.parquet" in text and said in text
 
 
 def test_a_missing_file_is_named(spark, tmp_path):

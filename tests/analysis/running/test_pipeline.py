@@ -69,8 +69,8 @@ def test_a_day_is_derived_again_once_all_its_events_are_archived(transactional_d
         )
     ArchiveRebuild.objects.create(day=DAY, namespace_id=7)
     derived, damaged = [], {"b.parquet"}
-    monkeypatch.setattr(pipeline, "intact", lambda _, files: [one for one in files if one.path not in damaged])
-    monkeypatch.setattr(pipeline, "_lives", lambda _, events, *rest: derived.append(sorted(one.path for one in events)))
+    monkeypatch.setattr(pipeline, "intact", lambda _, files: [file for file in files if file.path not in damaged])
+    monkeypatch.setattr(pipeline, "_lives", lambda _, events, *rest: derived.append(sorted(event.path for event in events)))
     pipeline._derive_again(None, DAY, 7)
     assert derived == [] and ArchiveRebuild.objects.exists()
     damaged.clear()
@@ -105,7 +105,7 @@ def test_each_report_that_a_run_asks_for_is_stored_under_its_key(archive, settin
     held = runs.claim(run.pk)
     assert held is not None
     pipeline.report(StandIn(held, folder, Path("/nonexistent"), lambda: False), run)
-    stored = {one.report: (one.pk, bytes(one.tables).decode()) for one in AnalysisResult.objects.all()}
+    stored = {result.report: (result.pk, bytes(result.tables).decode()) for result in AnalysisResult.objects.all()}
     keys = dict(zip(("waiting", "flow"), run.request["keys"], strict=True))
     assert stored == {report: (key, f"reporting {report} {key}") for report, key in keys.items()}
     run.refresh_from_db()
