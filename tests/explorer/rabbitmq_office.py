@@ -79,8 +79,8 @@ def _populate(vhost, channel):
 
 
 def publish(vhost, key, body=b'{"n": 1}', *, exchange="events", **properties):
-    one = Publication(body, exchange, key, Properties(content_type="application/json", **properties))
-    return rabbitmq.publish(vhost, [one], actor=WORKER)[0]
+    publication = Publication(body, exchange, key, Properties(content_type="application/json", **properties))
+    return rabbitmq.publish(vhost, [publication], actor=WORKER)[0]
 
 
 def addresses_of(at: str) -> dict[str, list[str]]:

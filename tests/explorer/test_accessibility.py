@@ -39,21 +39,21 @@ def violations(page, only=RULES) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.add_script_tag(content=AXE.read_text())
     options = {"runOnly": only, "rules": {"target-size": {"enabled": True}}, "resultTypes": ["violations"], "preload": False}
-    found = page.evaluate("options => axe.run(options).then(r => r.violations)", options)
-    return [f"{v['id']}: {json.dumps([n['target'] for n in v['nodes']][:4])}" for v in found]
+    problems_found = page.evaluate("options => axe.run(options).then(r => r.violations)", options)
+    return [f"{v['id']}: {json.dumps([n['target'] for n in v['nodes']][:4])}" for v in problems_found]
 
 
 def problems(page) -> list[str]:
     """Every rule in light; of a page that is dark only its colours are others."""
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
-    found = violations(page)
+    problems_found = violations(page)
     page.emulate_media(color_scheme="dark")
-    return found + violations(page, OF_COLOURS)
+    return problems_found + violations(page, OF_COLOURS)
 
 
 def problems_of(page, addresses) -> dict[str, list[str]]:
     """By address: of the page at a desk, and whether it scrolls sideways on a phone."""
-    found = {}
+    results = {}
     page.add_init_script(path=AXE)
     for address in addresses:
         page.set_viewport_size(DESK)
@@ -63,8 +63,8 @@ def problems_of(page, addresses) -> dict[str, list[str]]:
         if over := page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"):
             here.append(f"it is {over} pixels too wide")
         if here:
-            found[address] = here
-    return found
+            results[address] = here
+    return results
 
 
 @pytest.mark.slow

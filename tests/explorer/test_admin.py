@@ -167,10 +167,10 @@ def test_a_namespace_of_any_family_is_created_through_its_use_case(administrator
     values = fields_of(administrator.get(url("broker_core.namespace", "add"))) | {"new_family": family, "name": name}
     response = administrator.post(url("broker_core.namespace", "add"), values)
     assert response.status_code == 302, problems(response)
-    found = Namespace.objects.get(name=name)
-    assert found.family == kind
-    assert Exchange.objects.filter(namespace=found, name="amq.topic").exists() is (kind is Family.RABBITMQ)
-    assert administrator.get(url("broker_core.namespace", "change", found.pk)).status_code == 200
+    namespace = Namespace.objects.get(name=name)
+    assert namespace.family == kind
+    assert Exchange.objects.filter(namespace=namespace, name="amq.topic").exists() is (kind is Family.RABBITMQ)
+    assert administrator.get(url("broker_core.namespace", "change", namespace.pk)).status_code == 200
 
 
 def test_a_name_is_checked_by_its_familys_rules(administrator):
@@ -237,8 +237,8 @@ def test_a_bad_option_of_a_storage_queue_is_refused_at_its_field(depot, administ
     before = queue_storage.get_queue(depot)
     change = url("broker_core.entity", "change", before.id)
     response = administrator.post(change, fields_of(administrator.get(change)) | values)
-    found = problems(response)
-    assert response.status_code == 200 and (found.get(field) or found["__all__"])
+    problems_ = problems(response)
+    assert response.status_code == 200 and (problems_.get(field) or problems_["__all__"])
     assert queue_storage.get_queue(depot) == before
 
 
@@ -248,10 +248,10 @@ def test_a_declared_rabbitmq_queue_can_be_viewed_and_deleted_but_not_changed(adm
     base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="/").pk}
     response = administrator.post(add, base | {"new_kind": "RabbitMQ queue", "path": "a b/c"})
     assert response.status_code == 302, problems(response)
-    found = Entity.objects.get(path="a b/c")
-    page = administrator.get(url("broker_core.entity", "change", found.pk)).content.decode()
+    entity = Entity.objects.get(path="a b/c")
+    page = administrator.get(url("broker_core.entity", "change", entity.pk)).content.decode()
     assert "durable" in page and 'name="_save"' not in page
-    administrator.post(url("broker_core.entity", "delete", found.pk), {"post": "yes"})
+    administrator.post(url("broker_core.entity", "delete", entity.pk), {"post": "yes"})
     assert not Entity.objects.filter(path="a b/c", deleted_at=None).exists()
 
 
@@ -372,12 +372,12 @@ def test_a_refusal_of_the_broker_is_a_message_and_nothing_is_stored(space, admin
 
 @pytest.mark.parametrize("model", ["broker_core.entity", "broker_core.namespace"])
 def test_the_system_namespace_can_be_seen_but_not_changed(space, administrator, model):
-    found = Entity.objects.get(path="of-a-test") if model.endswith("entity") else Namespace.objects.get(name="system")
-    change = url(model, "change", found.pk)
+    entity = Entity.objects.get(path="of-a-test") if model.endswith("entity") else Namespace.objects.get(name="system")
+    change = url(model, "change", entity.pk)
     assert administrator.get(change).status_code == 200
     assert administrator.post(change, {"description": "x", "lock_duration": "30 s"}).status_code == 403
-    assert administrator.post(url(model, "delete", found.pk), {"post": "yes"}).status_code == 403
-    refused = administrator.post(url(model), {"action": "delete_selected", "_selected_action": [found.pk], "post": "yes"})
+    assert administrator.post(url(model, "delete", entity.pk), {"post": "yes"}).status_code == 403
+    refused = administrator.post(url(model), {"action": "delete_selected", "_selected_action": [entity.pk], "post": "yes"})
     assert entities.get_queue(EntityAddress("system", "of-a-test"))
     assert refused.status_code in (200, 302, 403)
 
@@ -394,7 +394,7 @@ def test_a_topic_and_a_subscription_are_created_with_the_settings_of_their_kind(
     assert response.status_code == 302, problems(response)
     settings = entities.get_subscription(offers.subscription("eu")).settings
     assert (settings.requires_session, settings.lock_duration) == (True, timedelta(seconds=30))
-    assert [one.rule.name for one in entities.list_rules(offers.subscription("eu"))] == ["$Default"]
+    assert [stored_rule.rule.name for stored_rule in entities.list_rules(offers.subscription("eu"))] == ["$Default"]
     change = url("broker_core.entity", "change", entities.get_topic(offers).id)
     page = administrator.get(change)
     assert "lock_duration" not in page.context["adminform"].form.fields
@@ -444,15 +444,15 @@ def test_a_rule_is_created_changed_and_deleted_through_the_use_cases(space, admi
     }  # fmt: skip
     response = administrator.post(url("broker_core.rule", "add"), values)
     assert response.status_code == 302, problems(response)
-    rules = {one.rule.name: one.rule for one in entities.list_rules(subscription)}
+    rules = {stored_rule.rule.name: stored_rule.rule for stored_rule in entities.list_rules(subscription)}
     assert rules["Large"].filter.text == "total > @least" and rules["Large"].action.text == "SET big = TRUE"
     change = url("broker_core.rule", "change", Rule.objects.get(name="Large").pk)
     response = administrator.post(change, {"filter": '{"type": "correlation", "subject": "vip"}', "action": ""})
     assert response.status_code == 302, problems(response)
-    rules = {one.rule.name: one.rule for one in entities.list_rules(subscription)}
+    rules = {stored_rule.rule.name: stored_rule.rule for stored_rule in entities.list_rules(subscription)}
     assert rules["Large"].filter.subject == "vip" and rules["Large"].action is None
     administrator.post(url("broker_core.rule", "delete", Rule.objects.get(name="Large").pk), {"post": "yes"})
-    assert [one.rule.name for one in entities.list_rules(subscription)] == ["$Default"]
+    assert [stored_rule.rule.name for stored_rule in entities.list_rules(subscription)] == ["$Default"]
 
 
 @pytest.mark.parametrize(
@@ -473,11 +473,11 @@ def test_a_rule_that_cannot_be_parsed_is_refused_at_its_field(space, administrat
 
 
 def test_the_behaviour_of_a_namespace_can_be_set_and_changed(administrator):
-    given = {"name": "strict", "description": "", "tier": "standard", "behaviour": "documented"}
-    assert administrator.post(url("broker_core.namespace", "add"), given).status_code == 302
-    found = namespaces.get_namespace("strict")
-    assert found.behaviour is Behaviour.DOCUMENTED
-    administrator.post(url("broker_core.namespace", "change", found.id), given | {"behaviour": "convenient"})
+    form_data = {"name": "strict", "description": "", "tier": "standard", "behaviour": "documented"}
+    assert administrator.post(url("broker_core.namespace", "add"), form_data).status_code == 302
+    namespace = namespaces.get_namespace("strict")
+    assert namespace.behaviour is Behaviour.DOCUMENTED
+    administrator.post(url("broker_core.namespace", "change", namespace.id), form_data | {"behaviour": "convenient"})
     assert namespaces.get_namespace("strict").behaviour is Behaviour.CONVENIENT
 
 

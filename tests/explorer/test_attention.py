@@ -72,8 +72,8 @@ TABLE = {
 @pytest.mark.parametrize("case", TABLE)
 def test_a_rule_finds_entities_that_need_attention(case):
     known, rule = TABLE[case]
-    found = attention.attention([known])
-    assert [item.rule for item in found] == ([] if rule is None else [rule])
+    entries = attention.attention([known])
+    assert [item.rule for item in entries] == ([] if rule is None else [rule])
 
 
 def test_an_entry_has_the_count_the_rate_and_the_reason():
@@ -98,8 +98,15 @@ def test_the_worst_entry_is_first():
         facts(row("off", status=EntityStatus.DISABLED)),
         facts(row("well")),
     ]
-    found = attention.attention(known, [Task("expire messages", "last run failed"), Task("roll up", "")])
-    assert [item.name or item.entity.address.path for item in found] == ["many", "few", "full", "waits", "off", "expire messages"]
+    entries = attention.attention(known, [Task("expire messages", "last run failed"), Task("roll up", "")])
+    assert [item.name or item.entity.address.path for item in entries] == [
+        "many",
+        "few",
+        "full",
+        "waits",
+        "off",
+        "expire messages",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -129,10 +136,10 @@ several = st.builds(
 
 @given(st.lists(several, max_size=4))
 def test_any_facts_can_be_sorted_and_entities_without_findings_are_left_out(known):
-    found = attention.attention(known)
-    assert [item.order for item in found] == sorted(item.order for item in found)
-    assert len(found) <= len(known)
-    assert all(item.headline and item.rule in RULES for item in found)
+    entries = attention.attention(known)
+    assert [item.order for item in entries] == sorted(item.order for item in entries)
+    assert len(entries) <= len(known)
+    assert all(item.headline and item.rule in RULES for item in entries)
 
 
 @given(several)

@@ -27,8 +27,8 @@ def test_an_administrator_changes_the_behaviour(namespace, as_):
 
 
 def test_a_namespace_is_created_with_a_behaviour(broker_database, as_):
-    given = {"family": "service_bus", "name": "strict", "description": "", "tier": "standard", "behaviour": "documented"}
-    assert as_("administrator").post("/new-namespace/", given).status_code == 302
+    form_data = {"family": "service_bus", "name": "strict", "description": "", "tier": "standard", "behaviour": "documented"}
+    assert as_("administrator").post("/new-namespace/", form_data).status_code == 302
     assert namespaces.get_namespace("strict").behaviour is Behaviour.DOCUMENTED
 
 
@@ -45,9 +45,9 @@ def test_a_queue_may_show_other_expiries_in_a_peek_than_its_namespace(namespace,
     queue = entities.create_queue(EntityAddress(namespace, "orders")).address
     client = as_("administrator")
     form = client.get(f"/settings/{queue}").context["form"]
-    given = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+    fields = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
     for chosen, stored in (("False", False), ("True", True), ("", None)):
-        sent = given | {"peek_shows_default_expiry": chosen}
+        sent = fields | {"peek_shows_default_expiry": chosen}
         assert "A peek returns the expiry" in body_of(client.post(f"/settings/{queue}", sent | {"preview": ""}))
         assert client.post(f"/settings/{queue}", sent).status_code == 302
         assert entities.get_queue(queue).settings.peek_shows_default_expiry is stored

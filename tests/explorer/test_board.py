@@ -86,7 +86,7 @@ def test_a_session_has_a_box_while_it_is_locked(as_, market):
     service_bus.accept_session(carts, "A", max_count=1, actor=WORKER)
     service_bus.accept_session(carts, "C", actor=WORKER)
     board = board_of(reads.entity(carts), WORKER)
-    found = {one.lane.slug: {box.title: [chip.number for chip in box.chips] for box in one.boxes} for one in board.lanes}
+    found = {lane.lane.slug: {box.title: [chip.number for chip in box.chips] for box in lane.boxes} for lane in board.lanes}
     assert found["locked"] == {"session A": [1], "session C": []}
     assert found["active"] == {"session A": [2], "session B": [3]}
 
@@ -140,7 +140,7 @@ def test_a_message_with_a_new_number_is_the_same_chip(shop):
     """An activated schedule and a resubmitted dead letter keep their place on the board for the movement."""
     [new] = service_bus.resubmit(shop, [2], actor=WORKER).values()
     board = board_of(reads.entity(shop), WORKER)
-    found = {chip.number: chip.was for one in board.lanes for chip in one.chips}
+    found = {chip.number: chip.was for lane in board.lanes for chip in lane.chips}
     assert found[new].endswith("-2") and found[5] == ""
     assert [chip.number for chip in board.left] == [1]
 

@@ -87,7 +87,7 @@ def test_a_value_is_rounded_up_to_a_multiple_of_a_power_of_ten(value, multiples,
 def test_round_durations_ascend_and_each_divides_a_later_one():
     """So that an axis of time finds steps for intervals of any of these lengths."""
     assert list(scale.DURATIONS) == sorted(set(scale.DURATIONS))
-    assert all(any(not later % one for later in scale.DURATIONS[i + 1 :]) for i, one in enumerate(scale.DURATIONS[:-1]))
+    assert all(any(not later % duration for later in scale.DURATIONS[i + 1 :]) for i, duration in enumerate(scale.DURATIONS[:-1]))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_an_export_is_previewed_and_imported_without_messages(market, as_):
     html, form = previewed(client, content, name="copy")
     assert "Nothing was imported yet." in html
     assert "market/news" in html
-    assert all(one.name != "copy" for one in reads.namespaces())
+    assert all(namespace.name != "copy" for namespace in reads.namespaces())
     assert "Imported copy: " in body_of(client.post(PAGE, form))
     copies = {row.address.path: row for row in reads.overview("copy")}
     assert set(copies) == {row.address.path for row in reads.overview(market.namespace)}

@@ -47,6 +47,6 @@ def test_a_rabbitmq_payload_is_copied_as_base64_where_text_would_change_it(offic
     rabbitmq.publish(office.vhost, [rabbitmq.Publication(body, routing_key="spare")])
     client, default = as_("operator"), f"/rabbitmq/publish/{office.at}/amq.default"
     form, _ = form_of(client, f"{default}?like=1&of=spare")
-    given = {name: form[name].value() for name in ("body", "encoding", "copies", "delivery_mode")}
-    client.post(default, given | {"routing_key": "spare"})
+    fields = {name: form[name].value() for name in ("body", "encoding", "copies", "delivery_mode")}
+    client.post(default, fields | {"routing_key": "spare"})
     assert reads.body(EntityAddress(office.vhost, "spare"), 2).content == body

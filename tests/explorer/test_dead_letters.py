@@ -41,8 +41,8 @@ def orders(db):
 
 def group_of(address, reason="Schema"):
     """The address of the workbench of a group, as the inbox links to it."""
-    found = reads.dead_groups(EntityFilter(namespace=address.namespace)).groups
-    [group] = [one for one in found if one.reason == reason]
+    groups = reads.dead_groups(EntityFilter(namespace=address.namespace)).groups
+    [group] = [candidate for candidate in groups if candidate.reason == reason]
     return group_url(group.address, group.filter)
 
 
@@ -327,7 +327,7 @@ def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inb
     rabbitmq.declare_queue(EntityAddress(mail.namespace, "dead"))
     rabbitmq.bind_queue(mail.namespace, "dead", "graves", "")
     rabbitmq.publish(mail.namespace, [Publication(b"x", routing_key="mail")] * 2)
-    rabbitmq.reject(mail, [one.token for one in rabbitmq.take(mail, 2, owner_id=1_000_005)])
+    rabbitmq.reject(mail, [delivery.token for delivery in rabbitmq.take(mail, 2, owner_id=1_000_005)])
     client = as_()
     for address in (jobs, mail):
         [group] = reads.dead_groups(EntityFilter(namespace=address.namespace)).groups
@@ -350,11 +350,11 @@ def test_normal_messages_beside_dead_letters_are_not_counted_as_dead_letters(db,
     work = EntityAddress(mail.namespace, "work")
     rabbitmq.declare_queue(work)
     rabbitmq.publish(mail.namespace, [Publication(b"dead", routing_key="mail")] * 2)
-    rabbitmq.reject(mail, [one.token for one in rabbitmq.take(mail, 2, owner_id=1_000_005)])
+    rabbitmq.reject(mail, [delivery.token for delivery in rabbitmq.take(mail, 2, owner_id=1_000_005)])
     rabbitmq.publish(mail.namespace, [Publication(b"normal", routing_key="work")] * 30)
-    found = reads.dead_groups(EntityFilter(namespace=mail.namespace))
-    [group] = found.groups
-    assert (group.count, found.total, found.examined, found.scanned, found.capped) == (2, 2, 2, 32, False)
+    groups = reads.dead_groups(EntityFilter(namespace=mail.namespace))
+    [group] = groups.groups
+    assert (group.count, groups.total, groups.examined, groups.scanned, groups.capped) == (2, 2, 2, 32, False)
     client = as_()
     text = body_of(client.get(f"/dead-letters/?q={mail.namespace}"))
     assert "<strong>2</strong> dead letters in 1 group" in text and "100 %" in text

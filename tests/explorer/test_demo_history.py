@@ -24,8 +24,8 @@ def past(transactional_db, settings, tmp_path):
         generate = history.generate
         patch.setattr(history, "generate", lambda *args, **options: done.append(generate(*args, **options)))
         shop.seed(NAMESPACE, history_messages=3000)
-    queues = {one.path: one for one in Entity.objects.filter(namespace__name=NAMESPACE, path__in=history.LOADS)}
-    ids = {one.pk for one in queues.values()}
+    queues = {entity.path: entity for entity in Entity.objects.filter(namespace__name=NAMESPACE, path__in=history.LOADS)}
+    ids = {queue.pk for queue in queues.values()}
     with archive.connected() as connection:
         rows = archive.read_arrow(connection, "history_slice_events", from_xid=0, to_xid=2**62).to_pylist()
     yield queues, [row for row in rows if row["entity_id"] in ids], done[0]
@@ -35,8 +35,8 @@ def past(transactional_db, settings, tmp_path):
 
 def test_the_generated_history_is_consistent_and_follows_the_queues_settings(past):
     queues, events, done = past
-    kinds = generated_events.check(events, {queues[one.path].pk: one for one in done.truths})
-    assert done.messages == 3000 - sum(one.not_ended for one in done.truths) and done.events == len(events) < 4 * 3000
+    kinds = generated_events.check(events, {queues[truth.path].pk: truth for truth in done.truths})
+    assert done.messages == 3000 - sum(truth.not_ended for truth in done.truths) and done.events == len(events) < 4 * 3000
     assert kinds[queues["payments"].pk][Kind.LOCK_LOST] > 0
     late = [row for row in events if row["reason"] == "TTLExpiredException"]
     assert late and {(row["entity_id"], row["kind"]) for row in late} == {(queues["notifications"].pk, Kind.DEAD_LETTERED)}
@@ -55,8 +55,8 @@ def test_the_incident_follows_a_deploy_and_a_settings_change(past):
     incident = now - timedelta(seconds=history.INCIDENT.begins)
     assert deploy.name == history.DEPLOY and timedelta(0) < incident - deploy.at < timedelta(hours=1)
     payments = queues["payments"].pk
-    revisions = archived_settings.read([one.pk for one in queues.values()], now - timedelta(days=7), now)
-    before, changed = (one for one in revisions if one.entity_id == payments)
+    revisions = archived_settings.read([queue.pk for queue in queues.values()], now - timedelta(days=7), now)
+    before, changed = (revision for revision in revisions if revision.entity_id == payments)
     changes_of = {name for name, value in changed.settings.items() if value != before.settings[name]}
     assert changes_of - {"effective"} == {"lock_duration"}
     assert (before.settings["lock_duration"], changed.settings["lock_duration"]) == ("00:00:10", "00:00:05")

@@ -32,10 +32,10 @@ def shown(tree):
 
 
 def test_three_or_more_names_with_a_common_prefix_are_a_group(many):
-    found = reads.tree(EntityFilter(namespace=many))
-    assert shown(found) == ["alone", "de-1", "de-2", "eu/", "us."]
-    assert (found.count, found.totals.entities) == (5, 9)
-    [us] = [item for item in found.items if item.prefix == "us."]
+    tree = reads.tree(EntityFilter(namespace=many))
+    assert shown(tree) == ["alone", "de-1", "de-2", "eu/", "us."]
+    assert (tree.count, tree.totals.entities) == (5, 9)
+    [us] = [item for item in tree.items if item.prefix == "us."]
     assert (us.entities, sum(part.counts.active for part in us.parts), len(us.children)) == (3, 5, 3)
 
 
@@ -54,14 +54,14 @@ def test_a_topic_counts_once_with_its_subscriptions(namespace):
 def test_names_in_a_group_are_grouped_by_their_next_part(namespace):
     for name in ("a/b/1", "a/b/2", "a/b/3", "a/c"):
         entities.create_queue(EntityAddress(namespace, name))
-    found = reads.tree(EntityFilter(namespace=namespace, prefix="a/"))
-    assert shown(found) == ["a/b/", "a/c"]
+    tree = reads.tree(EntityFilter(namespace=namespace, prefix="a/"))
+    assert shown(tree) == ["a/b/", "a/c"]
 
 
 def test_groups_are_open_while_all_entities_fit_and_can_be_toggled(many):
     def is_open(**given):
-        found = reads.tree(EntityFilter(namespace=many), **given)
-        return [item.is_open for item in found.items if item.prefix]
+        tree = reads.tree(EntityFilter(namespace=many), **given)
+        return [item.is_open for item in tree.items if item.prefix]
 
     assert is_open(open_below=9) == [True, True]
     assert is_open(open_below=8) == [False, False]
@@ -70,18 +70,18 @@ def test_groups_are_open_while_all_entities_fit_and_can_be_toggled(many):
 
 
 def test_an_open_group_is_bounded(many):
-    found = reads.tree(EntityFilter(namespace=many), max_children=2)
-    assert [len(item.children) for item in found.items if item.prefix] == [2, 2]
+    tree = reads.tree(EntityFilter(namespace=many), max_children=2)
+    assert [len(item.children) for item in tree.items if item.prefix] == [2, 2]
 
 
 def test_each_open_group_has_its_entities_in_the_order_of_the_table(many, monkeypatch):
     """The statement numbers them in each group by this order, whatever the order in which it joins."""
     ranks, item = [], entity_lists._item
     monkeypatch.setattr(entity_lists, "_item", lambda rows, *rest: ranks.append([r.items for r in rows[1:]]) or item(rows, *rest))
-    found = reads.tree(EntityFilter(namespace=many), sort="-active")
+    tree = reads.tree(EntityFilter(namespace=many), sort="-active")
     assert sorted(ranks) == [[], [], [], [1, 2, 3], [1, 2, 3]]
-    [us] = [one for one in found.items if one.prefix == "us."]
-    assert [one.address.path for one in reads.entities_by_id(us.children)] == ["us.y", "us.x", "us.z"]
+    [us] = [one for one in tree.items if one.prefix == "us."]
+    assert [entity.address.path for entity in reads.entities_by_id(us.children)] == ["us.y", "us.x", "us.z"]
 
 
 def test_entities_that_need_attention_are_first(many):
@@ -105,7 +105,7 @@ def test_pages_have_each_item_once_and_the_total(many, as_, monkeypatch):
 def test_a_closed_group_opens_by_its_link_and_a_long_group_links_to_all_its_entities(many, as_, monkeypatch):
     monkeypatch.setattr(overview, "ROWS", 2)
     client = as_("viewer")
-    [group] = [one for one in client.get(f"/namespaces/{many}/?page=2").context["lines"] if one.item]
+    [group] = [line for line in client.get(f"/namespaces/{many}/?page=2").context["lines"] if line.item]
     html = body_of(client.get(f"/namespaces/{many}/{group.toggle}"))
     assert "Show all 3 in eu/" in html
     assert "eu/c-1" in body_of(client.get(f"/namespaces/{many}/?within=eu/&page=2"))
@@ -139,7 +139,7 @@ def test_stored_bytes_and_the_last_receive_are_shown_on_request(many, as_):
 
 def test_totals_link_to_their_messages(many, as_):
     client = as_("viewer")
-    links = {one.name: one.href for one in client.get(f"/namespaces/{many}/").context["totals"]}
+    links = {total.name: total.href for total in client.get(f"/namespaces/{many}/").context["totals"]}
     assert links["queues"] == "?kind=queue"
     assert client.get(f"/namespaces/{many}/{links['active']}").context["lines"][0].item.prefix == "us."
 
@@ -158,8 +158,8 @@ def test_a_queue_that_only_collects_dead_letters_counts_as_dead_letters(vhost): 
     shortcuts.declare(vhost, "work", dead_letter_exchange="amq.fanout")
     shortcuts.declare(vhost, "other", dead_letter_exchange="", dead_letter_routing_key="by-name")
     for name in ("dead", "by-name", "retry", "plain"):
-        given = {"dead_letter_exchange": ""} if name == "retry" else {}
-        shortcuts.declare(vhost, name, **given)
+        form_data = {"dead_letter_exchange": ""} if name == "retry" else {}
+        shortcuts.declare(vhost, name, **form_data)
     for name in ("dead", "retry"):
         rabbitmq.bind_queue(vhost, name, "amq.fanout")
     found = {row.address.path for row in reads.overview(vhost) if row.waits_for_operator}

@@ -57,7 +57,7 @@ def one_of_each(namespace, account, vhost):
     ],
 )
 def test_each_status_has_the_buttons_that_change_it(status, kinds, words):
-    assert [one.word for one in pauses(EntityStatus(status), **kinds)] == words
+    assert [action.word for action in pauses(EntityStatus(status), **kinds)] == words
 
 
 @pytest.mark.parametrize(("kind", "kinds"), [("topic", {"receives": False}), ("subscription", {"sends": False}), ("queue", {})])
@@ -65,7 +65,7 @@ def test_every_button_sets_a_status_that_the_kind_has(kind, kinds):
     from broker_core.service_bus.rules.entity_settings import STATUSES
 
     for status in STATUSES[EntityKind(kind)]:
-        assert {one.status for one in pauses(status, **kinds)} <= set(STATUSES[EntityKind(kind)])
+        assert {action.status for action in pauses(status, **kinds)} <= set(STATUSES[EntityKind(kind)])
 
 
 def test_an_operator_pauses_and_resumes_in_every_family(one_of_each, as_):
@@ -220,7 +220,7 @@ def test_without_traffic_the_chart_shows_a_placeholder(namespace, as_):
 
 
 def test_a_settlement_counts_for_the_receiver_of_the_message():
-    found = summarised(
+    receivers = summarised(
         [],
         [
             event(5, EventKind.COMPLETED, 5, "process:a"),
@@ -230,14 +230,14 @@ def test_a_settlement_counts_for_the_receiver_of_the_message():
             event(1, EventKind.RECEIVED, 6, "worker 1"),
         ],
     )
-    assert [(one.name, one.received, one.completed, one.failed) for one in found] == [
+    assert [(receiver.name, receiver.received, receiver.completed, receiver.failed) for receiver in receivers] == [
         ("worker 1", 2, 1, 1), ("b", 0, 1, 0),
     ]  # fmt: skip
 
 
 def test_a_key_is_one_receiver_with_and_without_the_address_of_its_client():
-    found = summarised([], [event(2, EventKind.COMPLETED, 7, "key:app"), event(1, EventKind.RECEIVED, 6, "key:app@10.0.0.7")])
-    assert [(one.name, one.received, one.completed) for one in found] == [("app", 1, 1)]
+    receivers = summarised([], [event(2, EventKind.COMPLETED, 7, "key:app"), event(1, EventKind.RECEIVED, 6, "key:app@10.0.0.7")])
+    assert [(receiver.name, receiver.received, receiver.completed) for receiver in receivers] == [("app", 1, 1)]
 
 
 def test_receivers_are_listed_with_the_messages_they_hold(shop, jobs, as_):

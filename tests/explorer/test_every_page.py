@@ -72,7 +72,7 @@ every_site = pytest.mark.parametrize("site", SITES, indirect=True)
 def each(what):
     """For each site and each of the links of this sort."""
     return pytest.mark.parametrize(
-        ("site", "link"), [(name, link) for name, one in SITES.items() for link in getattr(one, what)], indirect=["site"]
+        ("site", "link"), [(name, link) for name, site in SITES.items() for link in getattr(site, what)], indirect=["site"]
     )
 
 

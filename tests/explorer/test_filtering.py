@@ -179,7 +179,7 @@ def test_each_list_says_how_old_its_oldest_message_is(shop, as_, monkeypatch):
     assert client.get(page_of(shop, "?tab=active&q=id:order")).context["oldest"] is None
     service_bus.send(shop, [Message(b"x")] * 60)
     got = service_bus.receive(shop, 60)
-    service_bus.defer(shop, [one.lock_token for one in got])
+    service_bus.defer(shop, [message.lock_token for message in got])
     page = client.get(page_of(shop, "?tab=deferred"))
     assert page.context["page"].next_cursor and page.context["oldest"].sequence_number == 3
     assert ">oldest <b>" in body_of(page)

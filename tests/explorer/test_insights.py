@@ -29,7 +29,7 @@ def points(*counts, seconds=60, **values):
 
 
 def panel(name, made):
-    return next(one for one in made if one.name == name)
+    return next(candidate for candidate in made if candidate.name == name)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_table_has_the_numbers_of_the_charts():
     for row, point in ((oldest, some[0]), (newest, some[1])):
         for name in ("sent", "completed", "active", "dead"):
             assert row.values[names.index(name)] == getattr(point, name)
-    drawn = {name for one in traffic.panels(some, now=START) for name in one.columns.split()}
+    drawn = {name for panel in traffic.panels(some, now=START) for name in panel.columns.split()}
     assert drawn <= set(names)
 
 

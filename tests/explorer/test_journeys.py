@@ -69,7 +69,7 @@ def orders(transactional_db):
     namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     ids = ["order-4711", "order-4707", "order-4708", *(f"order-{n}" for n in range(1, 10))]
-    service_bus.send(address, [Message(b'{"total": 12.5}', message_id=one, subject="placed") for one in ids])
+    service_bus.send(address, [Message(b'{"total": 12.5}', message_id=message_id, subject="placed") for message_id in ids])
     first, *_ = service_bus.receive(address, 3, actor=BILLING)
     service_bus.complete(address, [first.lock_token], actor=BILLING)
     return address

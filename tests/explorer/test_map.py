@@ -186,9 +186,9 @@ def test_the_numbers_of_the_map_agree_with_the_tables(namespace, db):
             continue
         place = dice.choice(receivable)
         if dice.random() < 0.5:
-            found = service_bus.receive(place, 5, actor=WORKER)
-            held[place] += [message.lock_token for message in found]
-            counts[place.name, "worker"] += len(found)
+            messages = service_bus.receive(place, 5, actor=WORKER)
+            held[place] += [message.lock_token for message in messages]
+            counts[place.name, "worker"] += len(messages)
         elif held[place]:
             tokens, held[place] = held[place][:4], held[place][4:]
             if dice.random() < 0.5:
@@ -263,7 +263,7 @@ def test_with_many_entities_the_live_feed_sends_the_map_later(namespace, db, as_
 def test_a_namespace_created_while_the_map_is_read_is_in_the_next_map(namespace, db):
     entities.create_queue(EntityAddress(namespace, "orders"))
     after = reads.namespaces()
-    before = [one for one in after if one.name != namespace]
+    before = [candidate for candidate in after if candidate.name != namespace]
     shown = [{node.box.node.band for node in draw(read, None, WEB).nodes} for read in (before, after)]
     assert [namespace in bands for bands in shown] == [False, True]
 

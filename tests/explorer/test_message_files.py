@@ -88,7 +88,7 @@ def test_messages_of_service_bus_are_the_same_after_export_and_import(queues, as
         "time_to_live",
     )
     for name in same:
-        assert [getattr(one, name) for one in before] == [getattr(one, name) for one in after], name
+        assert [getattr(one, name) for one in before] == [getattr(message, name) for message in after], name
     assert [record.target for record in AuditRecord.objects.filter(action="export messages", namespace=a.namespace)] == ["all 3"]
     assert AuditRecord.objects.filter(action="import messages", outcome="done").exists()
 
@@ -168,7 +168,7 @@ def test_messages_of_storage_queues_and_rabbitmq_are_the_same_after_export_and_i
     client = as_("operator")
     _, done = imported(client, jobs[1], exported(client, jobs[0], tab="all"))
     assert done.status_code == 302
-    assert [one.text for one in queue_storage.peek(jobs[1], 9)] == ["<a>", "b"]
+    assert [message.text for message in queue_storage.peek(jobs[1], 9)] == ["<a>", "b"]
 
     host = f"files-{unique}"
     rabbitmq.create_vhost(host)
@@ -263,7 +263,7 @@ def test_many_messages_are_exported_by_an_operation_in_batches(target, as_, monk
     page = body_of(client.get(answer["Location"]))
     assert "Download 5 messages" in page and "Undo" not in page
     lines = b"".join(client.get(url).streaming_content).decode()
-    assert [one["body"] for one in messages_in(lines)] == list("01234")
+    assert [message["body"] for message in messages_in(lines)] == list("01234")
     table = b"".join(client.get(f"{url}?format=csv").streaming_content).decode()
     assert [row["body"] for row in csv.DictReader(table.splitlines())] == list("01234")
     assert viewer.get(url).status_code == 403
@@ -324,7 +324,7 @@ def test_an_export_stops_before_its_file_is_too_large_and_says_how_to_continue(l
     assert "number>4 in the filter" in body_of(client.get(f"/operations/{ended.id}/"))
     assert len(messages_in(b"".join(client.get(f"/operations/{ended.id}/file/").streaming_content).decode())) == 4
     again = exported(client, ended.address, tab="active", filter="number>4")
-    assert [one["sequence_number"] for one in messages_in(again)] == [5, 6]
+    assert [message["sequence_number"] for message in messages_in(again)] == [5, 6]
 
 
 def test_reading_the_file_of_an_export_needs_the_right_to_see_bodies(large_export):
@@ -384,7 +384,7 @@ def test_an_export_reads_messages_in_batches(queues, as_, monkeypatch):
     asked, stored = [], reads.stored
     monkeypatch.setattr(reads, "stored", lambda *given, **options: asked.append(given) or stored(*given, **options))
     found = messages_in(exported(as_("operator"), a, tab="active"))
-    assert [one["body"] for one in found] == [str(n) for n in range(500)] and len(asked) == 1
+    assert [message["body"] for message in found] == [str(n) for n in range(500)] and len(asked) == 1
     monkeypatch.setattr("explorer.operations.message_files.CHUNK", 3)  # a batch ends at its bytes, too
     assert len(messages_in(exported(as_("operator"), a, tab="active", filter="number<20"))) == 19
 
@@ -418,7 +418,7 @@ def test_a_file_of_some_messages_restores_them_in_a_new_namespace(target, as_):
         "namespaces": [copy.namespace], "entities": 1, "messages": 3,
     }  # fmt: skip
     transfer_out.export([copy.namespace], lines.append)
-    assert messages_in("".join(lines)) == messages_in(text) and [one["body"] for one in messages_in(text)] == list("234")
+    assert messages_in("".join(lines)) == messages_in(text) and [message["body"] for message in messages_in(text)] == list("234")
 
 
 def test_a_file_does_not_give_away_pop_receipts(db, as_):

@@ -84,16 +84,16 @@ def test_a_form_is_saved_as_typed_and_filled_from_its_template(sends, as_):
     client = as_("operator")
     assert b"Template</label>" not in client.get(sends.url).content
     saved = save(client, sends)
-    one = MessageTemplate.objects.get(name="Order")
-    assert saved["Location"] == f"{sends.url}?template={one.pk}" and one.family == sends.family and not sent(sends)
+    template = MessageTemplate.objects.get(name="Order")
+    assert saved["Location"] == f"{sends.url}?template={template.pk}" and template.family == sends.family and not sent(sends)
     form, page = filled(client, saved["Location"])
     for name, text in sends.typed.items():
         if name in form.fields:
             assert form[name].value() == text.replace("\r\n", "\n"), name
     for name, rows in sends.rows.items():
         assert [list(row) for row in getattr(form, name).entered] == rows
-    assert f'value="{one.pk}" selected' in page and 'Saved the template "Order".' in page
-    assert f'name="template" value="{one.pk}"' in page and "{n}" in page
+    assert f'value="{template.pk}" selected' in page and 'Saved the template "Order".' in page
+    assert f'name="template" value="{template.pk}"' in page and "{n}" in page
 
 
 def test_the_fields_of_a_template_override_the_form_except_typed_values(sends, as_):
@@ -127,10 +127,10 @@ def test_only_the_owner_sees_a_template_unless_it_is_shared(sends, as_):
     olga.post(f"/templates/rename/{ours.pk}/", {"template_name": "Stolen"})
     olga.post(f"/templates/delete/{ours.pk}/")
     olga.post(f"/templates/delete/{mine.pk}/")
-    assert {one.name for one in MessageTemplate.objects.all()} == {"Mine", "Ours"}
+    assert {template.name for template in MessageTemplate.objects.all()} == {"Mine", "Ours"}
     ada.post(f"/templates/delete/{mine.pk}/")
     ada.post(f"/templates/delete/{ours.pk}/")
-    assert {one.name for one in MessageTemplate.objects.all()} == {"Mine"}
+    assert {template.name for template in MessageTemplate.objects.all()} == {"Mine"}
     actions = set(AuditRecord.objects.values_list("action", "outcome"))
     assert actions >= {
         ("save template", "done"), ("save template", "refused"), ("rename template", "refused"),
@@ -141,12 +141,12 @@ def test_only_the_owner_sees_a_template_unless_it_is_shared(sends, as_):
 def test_the_owner_can_change_every_field_of_a_template(sends, as_):
     client = as_("operator")
     save(client, sends)
-    one = MessageTemplate.objects.get()
-    asked = body_of(client.post(sends.url, sends.typed | {"template": one.pk, "template_save": "ask"}))
+    template = MessageTemplate.objects.get()
+    asked = body_of(client.post(sends.url, sends.typed | {"template": template.pk, "template_save": "ask"}))
     assert "Save changes to “Order”" in asked and 'value="Order"' in asked
-    save(client, sends, "Order 2", "changes", template=one.pk, template_shared="1", **{sends.body: "other"})
+    save(client, sends, "Order 2", "changes", template=template.pk, template_shared="1", **{sends.body: "other"})
     changed = MessageTemplate.objects.get()
-    assert (changed.pk, changed.name, changed.is_shared, changed.fields[sends.body]) == (one.pk, "Order 2", True, "other")
+    assert (changed.pk, changed.name, changed.is_shared, changed.fields[sends.body]) == (template.pk, "Order 2", True, "other")
 
 
 def test_a_template_name_is_unique_for_an_entity(sends, as_):
@@ -181,29 +181,29 @@ def test_a_template_that_is_too_large_is_refused_and_stays_in_the_form(sends, as
 def test_a_viewer_is_refused_the_form_and_saves_nothing(sends, as_):
     vera = as_("viewer")
     save(as_("operator"), sends, template_shared="1")
-    one = MessageTemplate.objects.get()
-    refused = vera.get(f"{sends.url}?template={one.pk}")
+    template = MessageTemplate.objects.get()
+    refused = vera.get(f"{sends.url}?template={template.pk}")
     assert refused.status_code == 403 and "You need the role operator" in body_of(refused)
     assert save(vera, sends, "Vera's").status_code == 403
-    assert MessageTemplate.objects.get() == one and "Order" in body_of(vera.get("/templates/"))
+    assert MessageTemplate.objects.get() == template and "Order" in body_of(vera.get("/templates/"))
 
 
 def test_hostile_template_names_are_escaped_everywhere(sends, as_):
     client = as_("operator")
     save(client, sends, f"  {HOSTILE}\r\n", template_shared="1", template_here="1")
-    one = MessageTemplate.objects.get()
-    assert one.name == HOSTILE
+    template = MessageTemplate.objects.get()
+    assert template.name == HOSTILE
     place = {"family": sends.family, "namespace": sends.ns, "path": sends.path}
     for url, query in (
-        (f"{sends.url}?template={one.pk}", None),
+        (f"{sends.url}?template={template.pk}", None),
         ("/templates/", None),
         ("/templates/", place),
         ("/activity/", None),
     ):
         page = client.get(url, query).content.decode()
         assert "<script>alert" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; {{ x }} {n}" in page, url
-    client.post(f"/templates/rename/{one.pk}/", {"template_name": "x\x00y"})
-    client.post(f"/templates/rename/{one.pk}/", {"template_name": " "})
+    client.post(f"/templates/rename/{template.pk}/", {"template_name": "x\x00y"})
+    client.post(f"/templates/rename/{template.pk}/", {"template_name": " "})
     assert MessageTemplate.objects.get().name == HOSTILE
 
 
@@ -246,17 +246,17 @@ def test_fields_that_a_form_no_longer_has_are_left_out(sends, as_):
 def test_the_template_of_a_deleted_queue_fills_the_form_of_another(shop, queue, as_):
     client = as_("operator")
     save(client, queue, template_here="1")
-    one = MessageTemplate.objects.get()
+    template = MessageTemplate.objects.get()
     other = EntityAddress(shop.namespace, "other")
     entities.create_queue(other)
     entities.delete_entity(shop)
     listed = body_of(client.get("/templates/"))
-    assert f"{queue.url}?template={one.pk}" in listed
-    assert client.get(f"{queue.url}?template={one.pk}").status_code == 404
+    assert f"{queue.url}?template={template.pk}" in listed
+    assert client.get(f"{queue.url}?template={template.pk}").status_code == 404
     all_url = client.get(f"/send/{other}").context["panel"].all_url
-    assert f"/send/{other}?template={one.pk}" in body_of(client.get(all_url))
-    assert filled(client, f"/send/{other}?template={one.pk}")[0]["body"].value()
-    client.post(f"/templates/rename/{one.pk}/", {"template_name": "Rescued"})
+    assert f"/send/{other}?template={template.pk}" in body_of(client.get(all_url))
+    assert filled(client, f"/send/{other}?template={template.pk}")[0]["body"].value()
+    client.post(f"/templates/rename/{template.pk}/", {"template_name": "Rescued"})
     assert MessageTemplate.objects.get().name == "Rescued"
 
 
@@ -264,12 +264,12 @@ def test_renaming_refuses_a_name_that_is_taken_and_goes_back_to_the_list(queue, 
     client = as_("operator")
     save(client, queue, "One")
     save(client, queue, "Two")
-    one = MessageTemplate.objects.get(name="One")
+    template = MessageTemplate.objects.get(name="One")
     query = f"?family=service_bus&namespace={queue.ns}&path={queue.path.replace('/', '%2F')}"
-    back = client.post(f"/templates/rename/{one.pk}/{query}", {"template_name": "Two"})
+    back = client.post(f"/templates/rename/{template.pk}/{query}", {"template_name": "Two"})
     assert back["Location"] == f"/templates/{query}"
     assert 'There already is a template "Two"' in body_of(client.get(back["Location"]))
-    client.post(f"/templates/rename/{one.pk}/{query}", {"template_name": "Three"})
+    client.post(f"/templates/rename/{template.pk}/{query}", {"template_name": "Three"})
     assert {each.name for each in MessageTemplate.objects.all()} == {"Two", "Three"}
     assert AuditRecord.objects.get(action="rename template", outcome="done").detail == 'Renamed "One" to "Three".'
 
@@ -297,10 +297,10 @@ def test_a_routing_key_in_the_address_stays_if_the_template_has_none(office, as_
     client, form = as_("operator"), rabbitmq_form(request)
     form.url = reverse("explorer:rabbitmq_publish", args=(office.vhost, "amq.default"))
     save(client, form, routing_key="")
-    one = MessageTemplate.objects.get()
+    template = MessageTemplate.objects.get()
     page = client.get(f"{form.url}?routing_key=spare&like=1&of=spare")
     assert 'type="hidden" name="routing_key" value="spare"' in body_of(page) and 'name="like"' not in body_of(page)
-    filling = client.get(f"{form.url}?routing_key=spare&template={one.pk}").context["form"]
+    filling = client.get(f"{form.url}?routing_key=spare&template={template.pk}").context["form"]
     client.post(
         form.url, {name: filling[name].value() for name in ("routing_key", "body", "encoding", "copies", "fill", "delivery_mode")}
     )
@@ -311,10 +311,10 @@ def test_a_routing_key_in_the_address_stays_if_the_template_has_none(office, as_
 def test_a_form_filled_from_a_template_sends(as_, request, family):
     client, form = as_("operator"), FORMS[family](request)
     save(client, form)
-    one = MessageTemplate.objects.get()
-    filling = client.get(f"{form.url}?template={one.pk}").context["form"]
+    template = MessageTemplate.objects.get()
+    filling = client.get(f"{form.url}?template={template.pk}").context["form"]
     values = {name: filling[name].value() for name in filling.fields if name not in ("body_file", "scheduled")}
-    client.post(form.url, values | {"template": one.pk})
+    client.post(form.url, values | {"template": template.pk})
     record = AuditRecord.objects.get(action__in=("send", "put"), path=form.path)
     assert record.outcome == "done" and record.target.startswith(f"{form.typed['copies']} copies")
 

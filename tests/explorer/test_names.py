@@ -24,7 +24,7 @@ def no_overview(monkeypatch):
 
 
 def options(response) -> list[str]:
-    return [html.unescape(one) for one in re.findall(r'<option value="([^"]*)">', body_of(response))]
+    return [html.unescape(text) for text in re.findall(r'<option value="([^"]*)">', body_of(response))]
 
 
 def filled(form) -> dict:

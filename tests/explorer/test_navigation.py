@@ -23,11 +23,11 @@ from .conftest import FRAGMENT, WORKER
 
 def test_navigation_items_have_unique_names_addresses_and_keys():
     for attribute in ("name", "url_name", "keys"):
-        given = [value for one in PLACES if (value := getattr(one, attribute))]
+        given = [value for place in PLACES if (value := getattr(place, attribute))]
         assert sorted(given) == sorted(set(given))
 
 
-@pytest.mark.parametrize("place", [one for one in PLACES if not one.needs_staff], ids=lambda one: one.name)
+@pytest.mark.parametrize("place", [one for one in PLACES if not one.needs_staff], ids=lambda place: place.name)
 def test_a_navigation_item_is_marked_on_its_own_page(broker_database, as_, place):
     html = as_("viewer").get(place.url).content.decode()
     current = [part for part in html.split("<a\n") if 'aria-current="page"' in part.split(">")[0]]
@@ -47,7 +47,7 @@ def test_a_navigation_item_that_the_site_lacks_is_left_out(monkeypatch):
         navigation, "PLACES", (Place("here", "Here", "now", "explorer:now"), Place("no", "No", "now", "none:such"))
     )
     user = type("Someone", (), {"is_staff": False})()
-    assert [one.name for one in navigation.places(user)] == ["here"]
+    assert [place.name for place in navigation.places(user)] == ["here"]
 
 
 @pytest.mark.parametrize(("old", "new"), [("/sweeps/", "system"), ("/audit/", "audit"), ("/words/", "help")])
@@ -164,7 +164,7 @@ def test_a_notice_offers_to_undo(rf):
     MessageMiddleware(lambda _: None).process_request(request)
     shell.notify(request, "Discarded 3 messages.", undo="/operations/7/undo/")
     shell.notify(request, "Sent message 4.")
-    first, second = (render_to_string("explorer/_notice.html", {"message": one}, request) for one in get_messages(request))
+    first, second = (render_to_string("explorer/_notice.html", {"message": notice}, request) for notice in get_messages(request))
     assert 'action="/operations/7/undo/"' in first and ">Undo<" in first
     assert ">Undo<" not in second
 
@@ -176,7 +176,7 @@ def test_every_label_that_opens_an_explanation_has_an_explanation(pages, as_):
         whole = client.get(address).content.decode()
         part = client.get(address, headers=FRAGMENT).content.decode()
         wanted = set(re.findall(r'popovertarget="(term-[^"]+|[^"]+_term)"', whole + part))
-        missing = [one for one in wanted if f'id="{one}"' not in whole + part]
+        missing = [term for term in wanted if f'id="{term}"' not in whole + part]
         assert not missing, address
     sheets = re.findall(r' id="(term-[^"]+)"', client.get(f"/entities/{pages.at}").content.decode())
     assert len(sheets) == len(set(sheets)) > 10

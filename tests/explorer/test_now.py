@@ -82,8 +82,8 @@ def test_a_poison_queue_of_any_name_is_listed_after_many_queues_that_are_fuller(
     for name in ("one", "two"):
         queue_storage.create_queue(EntityAddress(account, name))
         queue_storage.put_all(EntityAddress(account, name), ["x", "y"])
-    found = reads.attention(reads.EntityFilter(namespace=account), most=1)
-    assert {one.entity.address.path for one in found.facts} == {"failed", "one"}
+    entries = reads.attention(reads.EntityFilter(namespace=account), most=1)
+    assert {fact.entity.address.path for fact in entries.facts} == {"failed", "one"}
     [first, *_] = page_of(as_("viewer"), account).context["entries"]
     assert (first.item.rule, first.item.entity.address, first.item.headline) == ("poison", failed, "1 poison message")
 
@@ -190,11 +190,11 @@ def test_the_oldest_message_is_taken_from_entities_with_a_receiver(broker_databa
     queue = EntityAddress(namespace, "waits")
     entities.create_queue(queue)
     service_bus.send(queue, [Message(b"x")], actor=WORKER)
-    found = reads.attention(reads.EntityFilter(namespace=namespace))
-    assert found.oldest_received is None and [f.entity.address.path for f in found.facts] == ["waits"]
+    entries = reads.attention(reads.EntityFilter(namespace=namespace))
+    assert entries.oldest_received is None and [f.entity.address.path for f in entries.facts] == ["waits"]
     service_bus.receive(queue, actor=WORKER)
-    found = reads.attention(reads.EntityFilter(namespace=namespace))
-    assert timedelta() <= found.oldest_received < timedelta(minutes=1) and found.facts == ()
+    entries = reads.attention(reads.EntityFilter(namespace=namespace))
+    assert timedelta() <= entries.oldest_received < timedelta(minutes=1) and entries.facts == ()
 
 
 def test_a_delayed_message_is_not_the_oldest_before_it_is_due(account):
@@ -230,7 +230,7 @@ def test_points_are_summed_by_whole_minutes():
 def test_the_four_charts_have_their_numbers_as_text():
     points = [point(s, sent=2, completed=1, active=7, dead=s // 60, partial=s == 1790) for s in range(0, 1800, 10)]
     rates, backlog, wait, dead = sparklines.four(points)
-    assert [(one.value, one.word) for one in rates.legend] == [("12", "in"), ("6", "out")]
+    assert [(entry.value, entry.word) for entry in rates.legend] == [("12", "in"), ("6", "out")]
     assert backlog.legend[0].value == "7" and [t.text for t in backlog.y_ticks] == ["0", "4", "8"]
     assert wait.series == () and wait.legend[0].value == "–"
     assert (dead.legend[0].value, dead.legend[0].word) == ("29", "+5 in 5 min")
@@ -259,9 +259,9 @@ def test_a_new_dead_letter_is_found_among_many_entities_with_old_dead_letters(br
     old = [reads.entity(EntityAddress(namespace, f"q{number}")).id for number in (1, 2, 3)]
     connections.current().execute("UPDATE vitrine_count_delta SET at = at - interval '1 hour' WHERE entity_id = ANY(%s)", [old])
     wanted = reads.EntityFilter(namespace=namespace)
-    found = reads.attention(wanted, many_dead=100, most=1)
-    assert [one.entity.address.path for one in found.facts if one.entity.counts.dead_letter] == ["q0"]
-    assert len([one for one in reads.attention(wanted, many_dead=3).facts if one.entity.counts.dead_letter]) == 4
+    entries = reads.attention(wanted, many_dead=100, most=1)
+    assert [fact.entity.address.path for fact in entries.facts if fact.entity.counts.dead_letter] == ["q0"]
+    assert len([fact for fact in reads.attention(wanted, many_dead=3).facts if fact.entity.counts.dead_letter]) == 4
 
 
 # Live
@@ -275,7 +275,7 @@ def test_a_live_update_has_the_same_parts_as_the_page_with_their_ids(shop, as_):
     fragments.pop(live_map.NUMBERS)  # these are parts of the map
     ids = [found for text in fragments.values() for found in re.findall(r' id="([^"]+)"', text)]
     assert {"now-health", "now-attention", "now-charts", "n-entities", "t-dead"} <= set(ids) and len(ids) == len(set(ids))
-    assert all(f'id="{one}"' in html for one in ids)
+    assert all(f'id="{part}"' in html for part in ids)
 
 
 def test_a_live_update_reads_only_what_is_due(shop, as_, monkeypatch):

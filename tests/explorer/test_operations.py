@@ -134,7 +134,9 @@ def test_a_single_session_can_be_purged(pages, as_):
     client, carts = as_("operator"), EntityAddress(pages.shop.namespace, "carts")
     service_bus.send(carts, [Message(b"x", session_id=session) for session in ("a", "b", "a&c", "a")])
     page = body_of(client.get(f"/entities/{carts}?tab=sessions"))
-    [link] = [one for one in re.findall(r'href="(/operate/[^"]*filter=[^"]*)"', page) if "c" in unquote(one).split("session")[-1]]
+    [link] = [
+        text for text in re.findall(r'href="(/operate/[^"]*filter=[^"]*)"', page) if "c" in unquote(text).split("session")[-1]
+    ]
     asked = body_of(client.get(link.replace("&amp;", "&")))
     assert "Purge 1 message" in asked
     client.post(f"/operate/{carts}", {"kind": "purge", "tab": "active", "filter": "session=a", "all": "1", "confirmed": "1"})
@@ -213,9 +215,9 @@ def test_operations_are_filtered_and_archives_listed(pages, as_):
     client = as_("operator")
     for kind, number in (("archive", "5"), ("discard", "6")):
         client.post(f"/operate/{pages.at}", {"kind": kind, "tab": "active", "numbers": [number]})
-    archive, discard = (f'href="/operations/{one.id}/"' for one in reversed(core.newest(limit=2)))
+    archive, discard = (f'href="/operations/{operation.id}/"' for operation in reversed(core.newest(limit=2)))
     here = f"q={pages.shop.namespace}"
-    assert all(one in body_of(client.get(f"/operations/?{here}")) for one in (archive, discard))
+    assert all(name in body_of(client.get(f"/operations/?{here}")) for name in (archive, discard))
     listed = body_of(client.get(f"/operations/?{here}&kind=archive&undoable=on"))
     assert archive in listed and discard not in listed and "Restore 1" in listed
     connections.current().execute("UPDATE vitrine_operation SET kept_until = clock_timestamp() WHERE kind = 'discard'")

@@ -23,7 +23,7 @@ pytest_plugins = ["tests.explorer.rabbitmq_office"]
 @pytest.fixture
 def namespaces(shop, monkeypatch):
     """Say how many namespaces there are, the shop's own among them."""
-    found = next(one for one in reads.namespaces() if one.name == shop.namespace)
+    found = next(namespace for namespace in reads.namespaces() if namespace.name == shop.namespace)
 
     def are(count):
         rows = [found, *(replace(found, name=f"school-{number}") for number in range(1, count))]
@@ -67,18 +67,18 @@ def mixed(market, jobs, office):
 
 def in_order(client, address):
     """The addresses on all pages of the overview."""
-    found = []
+    results = []
     while address:
         context = client.get(address).context
-        found += [entity.address for entity in context["entities"]]
+        results += [entity.address for entity in context["entities"]]
         address = context["page_after"] and f"{address.partition('&page')[0]}&page={context['page_after']}"
-    return found
+    return results
 
 
 @pytest.mark.parametrize("of", [reads.tallies, lambda wanted: reads.tree(wanted).totals])
 def test_the_totals_are_the_sums_of_the_rows(mixed, of):
     rows = [row for row in reads.overview() if row.address.namespace in mixed]
-    found = [row for one in mixed for row in of(EntityFilter(namespace=one)).rows]
+    found = [row for namespace in mixed for row in of(EntityFilter(namespace=namespace)).rows]
     for figure in figures.by_name().values():
         assert sum(figure.of(row) or 0 for row in found) == sum(figure.of(row) or 0 for row in rows), figure.name
     assert figures.count_of_kind(found) == {kind: [row.kind for row in rows].count(kind) for kind in EntityKind}
@@ -88,7 +88,9 @@ def test_the_totals_are_the_sums_of_the_rows(mixed, of):
 
 def test_entities_without_receivers_are_named(mixed):
     rows = [row.address for row in reads.overview() if row.address.namespace in mixed and presenters.is_neglected(row)]
-    named = [address for one in sorted(mixed) for address in reads.tree(EntityFilter(namespace=one)).totals.first_neglected]
+    named = [
+        address for namespace in sorted(mixed) for address in reads.tree(EntityFilter(namespace=namespace)).totals.first_neglected
+    ]
     assert sorted(named, key=str) == sorted(rows, key=str)
 
 
@@ -104,9 +106,9 @@ def test_pages_sorted_by_a_column_are_in_its_order(mixed, as_, monkeypatch, sort
             return -1 if (count := figure.of(row)) is None else count
         return row.sent_rate if name == "sent" else row.oldest_active_at or late
 
-    for one in mixed:
-        rows = {row.address: row for row in reads.overview(one)}
-        shown = in_order(client, f"{reverse('explorer:namespace', args=[one])}?sort={sort}")
+    for namespace in mixed:
+        rows = {row.address: row for row in reads.overview(namespace)}
+        shown = in_order(client, f"{reverse('explorer:namespace', args=[namespace])}?sort={sort}")
         assert sorted(shown, key=str) == sorted(rows, key=str)
         keys = [key(rows[address]) for address in shown]
         assert keys == sorted(keys, reverse=sort.startswith("-"))
@@ -115,9 +117,9 @@ def test_pages_sorted_by_a_column_are_in_its_order(mixed, as_, monkeypatch, sort
 @pytest.mark.parametrize("sort", ["", "name", "-name"])
 def test_pages_by_name_have_each_entity_once(mixed, as_, monkeypatch, sort):
     monkeypatch.setattr(overview, "ROWS", 2)
-    for one in mixed:
-        rows = [row.address for row in reads.overview(one)]
-        shown = in_order(as_("viewer"), f"{reverse('explorer:namespace', args=[one])}?sort={sort}")
+    for namespace in mixed:
+        rows = [row.address for row in reads.overview(namespace)]
+        shown = in_order(as_("viewer"), f"{reverse('explorer:namespace', args=[namespace])}?sort={sort}")
         assert shown == (rows[::-1] if sort == "-name" else rows)
 
 
@@ -144,7 +146,7 @@ def test_totals_of_very_many_entities_are_cached_and_show_their_age(shop, as_, m
     before = client.get(address)
     service_bus.send(shop, [Message(b"x")])
     after = client.get(address)
-    sums = [[one.text for one in answer.context["totals"]] for answer in (before, after)]
+    sums = [[total.text for total in answer.context["totals"]] for answer in (before, after)]
     assert sums[0] == sums[1] and "updated now" in body_of(after)
     for sums_of_key in cache._kept.values():  # of all who ask: nothing of the first one's request stays in memory
         assert not any(isinstance(kept.cell_contents, HttpRequest) for kept in sums_of_key._read.__closure__)

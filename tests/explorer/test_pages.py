@@ -208,7 +208,7 @@ def test_messages_are_sent_with_properties_of_each_type(pages, as_):
 def test_copies_without_an_id_get_unique_ids_from_the_broker(pages, as_):
     as_("operator").post(f"/send/{pages.at}", {"body": "x", "copies": 3})
     ids = {reads.message(pages.shop, number).row.message_id for number in (8, 9, 10)}
-    assert len(ids) == 3 and all(re.fullmatch("[0-9a-f]{32}", one) for one in ids)
+    assert len(ids) == 3 and all(re.fullmatch("[0-9a-f]{32}", message_id) for message_id in ids)
 
 
 def test_a_file_is_sent_byte_for_byte(pages, as_):
@@ -320,7 +320,7 @@ def test_an_input_error_has_no_tracking_id(pages, as_):
         client.get("/search/", {"q": "size>10XB"}, follow=True),
         client.post("/locks/", {"action": "release"}, headers=FRAGMENT),
     ]
-    assert [body_of(one).lower().count("tracking id") for one in answers] == [0, 0, 0]
+    assert [body_of(answer).lower().count("tracking id") for answer in answers] == [0, 0, 0]
 
 
 def test_deferred_messages_are_received_by_number(pages, as_):
@@ -380,19 +380,19 @@ def test_a_previewed_change_is_saved_or_previewed_again_if_the_queue_has_changed
     client = as_("administrator")
     url = f"/settings/{pages.at}"
     initial = client.get(url).context["form"].initial
-    given = {n: f for n, f in initial.items() if f not in (None, False)} | {
+    form_data = {n: f for n, f in initial.items() if f not in (None, False)} | {
         "lock_duration": "1 min", "status": "Active", "max_delivery_count": "7",
     }  # fmt: skip
-    shown = client.post(url, given | {"preview": "1"})
+    shown = client.post(url, form_data | {"preview": "1"})
     assert "Save if unchanged" in body_of(shown)
     entities.update_queue(pages.shop, lock_duration=timedelta(seconds=40))
-    refused = client.post(url, given | {"token": shown.context["previewed"].token})
+    refused = client.post(url, form_data | {"token": shown.context["previewed"].token})
     assert refused.status_code == 409 and "has changed since the preview" in body_of(refused)
     assert entities.get_queue(pages.shop).settings.max_delivery_count == 3
-    assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
+    assert client.post(url, form_data | {"token": refused.context["previewed"].token}).status_code == 302
     assert entities.get_queue(pages.shop).settings.max_delivery_count == 7
     assert "MaxDeliveryCount from 3 to 7" in the_last_act().detail
-    assert "Save if unchanged" not in body_of(client.post(url, given | {"preview": "1"})), "nothing would change"
+    assert "Save if unchanged" not in body_of(client.post(url, form_data | {"preview": "1"})), "nothing would change"
 
 
 @pytest.mark.parametrize(
@@ -461,8 +461,8 @@ def test_typed_values_are_sent_as_typed(shop):
 
 def test_copies_can_have_different_texts(pages, as_):
     client = as_("operator")
-    given = {"body": '{"n": {n}, "kept": {}}', "message_id": "copy-{n}", "copies": 2, "fill": "on", "partition_key": "p"}
-    client.post(f"/send/{pages.at}", given | {"reply_to_session_id": "s"})
+    form_data = {"body": '{"n": {n}, "kept": {}}', "message_id": "copy-{n}", "copies": 2, "fill": "on", "partition_key": "p"}
+    client.post(f"/send/{pages.at}", form_data | {"reply_to_session_id": "s"})
     first, second = service_bus.peek(pages.shop, 8)
     assert (first.body, second.body) == (b'{"n": 1, "kept": {}}', b'{"n": 2, "kept": {}}')
     assert (first.message_id, second.message_id) == ("copy-1", "copy-2")

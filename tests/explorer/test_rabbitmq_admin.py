@@ -69,21 +69,21 @@ def test_a_viewer_can_view_but_not_change(office, as_):
 
 
 def test_an_exchange_is_declared_and_deleted_through_the_use_cases(office, administrator):
-    given = {
+    form_data = {
         "namespace": host_of(office).pk,
         "name": "made",
         "type": "topic",
         "durable": "on",
         "arguments": '{"alternate-exchange": "graves"}',
     }
-    response = administrator.post(url("broker_core.exchange", "add"), given)
+    response = administrator.post(url("broker_core.exchange", "add"), form_data)
     assert response.status_code == 302, problems(response)
     made = rabbitmq.get_exchange(office.vhost, "made")
     assert made.type == "topic" and made.effective["alternate_exchange"] == "graves", "a plain save would not bring it into force"
     row = Exchange.objects.get(namespace=host_of(office), name="made")
     assert administrator.post(url("broker_core.exchange", "change", row.pk), {"type": "fanout"}).status_code == 403
     assert administrator.post(url("broker_core.exchange", "delete", row.pk), {"post": "yes"}).status_code == 302
-    assert "made" not in {one.name for one in rabbitmq.list_exchanges(office.vhost)}
+    assert "made" not in {exchange.name for exchange in rabbitmq.list_exchanges(office.vhost)}
     assert AuditRecord.objects.filter(target__contains="made").exists()
 
 
@@ -96,7 +96,7 @@ def test_a_refused_exchange_shows_the_reason_and_is_not_created(office, administ
     base = {"namespace": host_of(office).pk, "name": "bad", "type": "direct", "arguments": ""}
     response = administrator.post(url("broker_core.exchange", "add"), base | given)
     assert response.status_code == 200 and text in str(problems(response))
-    assert {"bad", "amq.mine"}.isdisjoint(one.name for one in rabbitmq.list_exchanges(office.vhost))
+    assert {"bad", "amq.mine"}.isdisjoint(exchange.name for exchange in rabbitmq.list_exchanges(office.vhost))
 
 
 def test_a_system_exchange_cannot_be_deleted(office, administrator):
@@ -109,8 +109,8 @@ def test_a_system_exchange_cannot_be_deleted(office, administrator):
 def test_a_binding_is_created_and_deleted_and_routes_messages(office, administrator):
     source = Exchange.objects.get(namespace=host_of(office), name="events")
     queue = Entity.objects.get(namespace=host_of(office), path="dead", deleted_at=None)
-    given = {"source": source.pk, "queue": queue.pk, "routing_key": "new.key", "arguments": ""}
-    response = administrator.post(url("broker_core.binding", "add"), given)
+    form_data = {"source": source.pk, "queue": queue.pk, "routing_key": "new.key", "arguments": ""}
+    response = administrator.post(url("broker_core.binding", "add"), form_data)
     assert response.status_code == 302, problems(response)
     assert _route(office, "new.key") == ("dead",), "publishers know of it at once"
     row = Binding.objects.get(source=source, routing_key="new.key")
@@ -136,9 +136,9 @@ def test_a_binding_requires_a_single_destination_in_the_same_virtual_host(office
 
 
 def test_a_policy_is_created_changed_and_deleted_with_immediate_effect(office, administrator):
-    given = {"namespace": host_of(office).pk, "name": "made", "pattern": "^dead$", "apply_to": "queues", "priority": "20",
+    form_data = {"namespace": host_of(office).pk, "name": "made", "pattern": "^dead$", "apply_to": "queues", "priority": "20",
              "definition": '{"max-length": 3}'}  # fmt: skip
-    response = administrator.post(url("broker_core.policy", "add"), given)
+    response = administrator.post(url("broker_core.policy", "add"), form_data)
     assert response.status_code == 302, problems(response)
     assert _max_length(office) == 3
     row = Policy.objects.get(namespace=host_of(office), name="made")
@@ -149,14 +149,14 @@ def test_a_policy_is_created_changed_and_deleted_with_immediate_effect(office, a
     listed = administrator.get(url("broker_core.policy", "changelist")).content.decode()
     form = administrator.get(url("broker_core.policy", "change", row.pk)).content.decode()
     assert '"field-level">20<' in listed and 'name="priority" value="20"' in form
-    [made] = [one for one in rabbitmq.list_policies(office.vhost) if one.name == "made"]
+    [made] = [policy for policy in rabbitmq.list_policies(office.vhost) if policy.name == "made"]
     assert made == Rule("made", "^dead$", {"max-length": 2}, "queues", 20)
     assert administrator.post(url("broker_core.policy", "delete", row.pk), {"post": "yes"}).status_code == 302
     assert _max_length(office) is None
 
 
 def _max_length(office):
-    return next(one for one in rabbitmq.list_queues(office.vhost) if one.name == "dead").effective.get("max_length")
+    return next(queue for queue in rabbitmq.list_queues(office.vhost) if queue.name == "dead").effective.get("max_length")
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_a_refused_policy_shows_rabbitmqs_text(office, administrator, given, tex
             "definition": '{"expires": 5000000}'}  # fmt: skip
     response = administrator.post(url("broker_core.policy", "add"), base | given)
     assert response.status_code == 200 and text in str(problems(response))
-    assert "bad" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
+    assert "bad" not in {policy.name for policy in rabbitmq.list_policies(office.vhost)}

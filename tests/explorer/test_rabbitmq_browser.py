@@ -55,11 +55,11 @@ def test_a_policy_is_previewed_and_saved_by_keyboard(committed, browser):  # noq
     page.focus("button[name=preview]")
     page.keyboard.press("Enter")
     page.wait_for_selector("#preview")
-    assert "typed" not in {one.name for one in rabbitmq.list_policies(committed.vhost)}
+    assert "typed" not in {policy.name for policy in rabbitmq.list_policies(committed.vhost)}
     page.focus("#preview button[name=token]")
     page.keyboard.press("Enter")
     page.wait_for_url("**/rabbitmq/policies/**")
-    [made] = [one for one in rabbitmq.list_policies(committed.vhost) if one.name == "typed"]
+    [made] = [policy for policy in rabbitmq.list_policies(committed.vhost) if policy.name == "typed"]
     assert made.definition == {"max-length": 4} and made.pattern == "^dead$"
 
 

@@ -378,8 +378,8 @@ def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
     held.post(desk.url("other"), {"action": "consume", "prefetch": "1"})
     rabbitmq.delete_queue(desk.other)
     consumer = manual_consumers.find(held.user.pk, desk.vhost)
-    for one in consumer.channels("other"):
-        one.amqp_channel.refreshed_at = 0.0
+    for channel in consumer.channels("other"):
+        channel.amqp_channel.refreshed_at = 0.0
     manual_consumers.maintain_all()
     for _ in range(2):
         assert "The consumer of other was cancelled: the queue was deleted." in body_of(held.get(desk.url())), (

@@ -53,7 +53,7 @@ def test_browsing_renews_no_expiry_and_marks_no_message_as_redelivered(office, a
         client.get(address)
     assert browsing.queue_head(spare.id).expires_at == before
     facts = browsing.message_facts(mail.id, [2, 3, 4])
-    assert not any(one.redelivered for one in facts.values())
+    assert not any(fact.redelivered for fact in facts.values())
 
 
 def test_a_queue_shows_messages_behind_its_head(office, as_):
@@ -108,13 +108,13 @@ def test_policies_show_the_objects_they_apply_to_and_those_they_are_overridden_o
 
 
 def test_a_queue_is_declared_with_typed_arguments(office, as_):
-    given = {
+    form_data = {
         "name": "new one", "type": "classic", "durable": "on", "message_ttl": "1 min 30 s", "max_length": "10",
         "expires": "3600000",
         "dead_letter_exchange": '""', "dead_letter_routing_key": "dead", "single_active_consumer": "true",
         "argument_name": ["x-note"], "argument_type": ["string"], "argument_value": ["mine"],
     }  # fmt: skip
-    response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", given)
+    response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", form_data)
     assert response.status_code == 302 and response["Location"].endswith("/new%20one")
     made = rabbitmq.get_queue(queue_of(office, "new one"))
     assert dict(made.arguments) == {
@@ -149,9 +149,9 @@ def test_a_refused_declaration_shows_rabbitmqs_text_and_the_remedy(office, as_, 
 
 
 def test_an_invalid_argument_is_a_400_and_no_queue_is_declared(office, as_):
-    given = {"name": "q", "type": "classic", "argument_name": ["a", "b"], "argument_type": ["number", "list"],
+    form_data = {"name": "q", "type": "classic", "argument_name": ["a", "b"], "argument_type": ["number", "list"],
              "argument_value": ["ten", "{"]}  # fmt: skip
-    response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", given)
+    response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", form_data)
     assert response.status_code == 400
     assert "'ten' is not a valid number" in body_of(response) and "'{' is not a valid list" in body_of(response)
     assert "q" not in {queue.name for queue in rabbitmq.list_queues(office.vhost)}
@@ -159,15 +159,15 @@ def test_an_invalid_argument_is_a_400_and_no_queue_is_declared(office, as_):
 
 def test_an_exchange_is_declared_and_deleted(office, as_):
     client = as_("administrator")
-    given = {"name": "fresh", "type": "fanout", "durable": "on", "alternate_exchange": "graves"}
-    assert client.post(f"/rabbitmq/new/exchange/{office.at}/", given).status_code == 302
+    form_data = {"name": "fresh", "type": "fanout", "durable": "on", "alternate_exchange": "graves"}
+    assert client.post(f"/rabbitmq/new/exchange/{office.at}/", form_data).status_code == 302
     made = rabbitmq.get_exchange(office.vhost, "fresh")
     assert made.type == "fanout" and made.arguments == {"alternate-exchange": "graves"}
-    refused = client.post(f"/rabbitmq/new/exchange/{office.at}/", given | {"type": "direct"})
+    refused = client.post(f"/rabbitmq/new/exchange/{office.at}/", form_data | {"type": "direct"})
     assert refused.status_code == 409 and "inequivalent arg 'type' for exchange 'fresh'" in body_of(refused)
     assert client.post(f"/rabbitmq/delete/exchange/{office.at}/fresh", {"name": "wrong"}).status_code == 400
     assert client.post(f"/rabbitmq/delete/exchange/{office.at}/fresh", {"name": "fresh"}).status_code == 302
-    assert "fresh" not in {one.name for one in rabbitmq.list_exchanges(office.vhost)}
+    assert "fresh" not in {exchange.name for exchange in rabbitmq.list_exchanges(office.vhost)}
     in_use = client.post(f"/rabbitmq/delete/exchange/{office.at}/events", {"name": "events", "if_unused": "on"})
     assert in_use.status_code == 409 and "in use" in body_of(in_use)
 
@@ -177,11 +177,11 @@ def test_bindings_are_added_and_removed_on_either_page(office, as_):
     exchange, queue = f"/rabbitmq/exchanges/{office.at}/sorted", f"/entities/{office.at}/scans"
     headers = {"argument_name": ["x-match", "weight", "fragile"], "argument_type": ["string", "number", "void"],
                "argument_value": ["any", "7", ""]}  # fmt: skip
-    given = {"action": "bind", "to": "queue", "other": "scans", "routing_key": ""}
-    assert client.post(exchange, given | headers).status_code == 302
-    [made] = [one for one in rabbitmq.list_bindings(office.vhost, source="sorted") if one.destination == "scans"]
+    form_data = {"action": "bind", "to": "queue", "other": "scans", "routing_key": ""}
+    assert client.post(exchange, form_data | headers).status_code == 302
+    [made] = [binding for binding in rabbitmq.list_bindings(office.vhost, source="sorted") if binding.destination == "scans"]
     assert made.arguments == {"x-match": "any", "weight": 7, "fragile": None}
-    bad = client.post(exchange, given | headers | {"argument_value": ["some", "7", ""]})
+    bad = client.post(exchange, form_data | headers | {"argument_value": ["some", "7", ""]})
     assert bad.status_code == 409 and "Invalid x-match field value" in body_of(bad)
     assert client.post(exchange, {"action": "bind", "to": "exchange", "other": "inner", "routing_key": "k"}).status_code == 302
     assert client.post(f"{queue}?tab=bindings", {"action": "bind", "other": "events", "routing_key": "x.#"}).status_code == 302
@@ -200,7 +200,7 @@ def test_bindings_are_added_and_removed_on_either_page(office, as_):
 def test_an_operator_changes_no_binding(office, as_):
     response = as_("operator").post(f"/rabbitmq/exchanges/{office.at}/events", {"action": "bind", "to": "queue", "other": "dead"})
     assert response.status_code == 403
-    assert [one for one in rabbitmq.list_bindings(office.vhost, source="events") if one.destination == "dead"] == []
+    assert [binding for binding in rabbitmq.list_bindings(office.vhost, source="events") if binding.destination == "dead"] == []
 
 
 # Messages
@@ -234,7 +234,7 @@ def test_showing_the_route_publishes_nothing(office, as_):
 def test_a_recent_publication_can_be_chosen(office, as_):
     rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late", Properties(headers={"tenant": "acme"}))])
     page = as_("operator").get(f"/rabbitmq/publish/{office.at}/events")
-    (found,) = [one for one in page.context["published"] if one.keys == ("mail.late",)]
+    (found,) = [publication for publication in page.context["published"] if publication.keys == ("mail.late",)]
     assert "tenant=acme" in body_of(page) and found.example[0].path == "mail"
     chosen = as_("viewer").get(f"/rabbitmq/publish/{office.at}/events?like={found.example[1]}&of=mail&dry=1")
     assert chosen.context["queues"] == ["mail"] and "mail.late" in body_of(chosen)
@@ -244,7 +244,7 @@ def test_a_replay_of_bindings_changes_nothing(office, as_):
     rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late")] * 3)
     before = rabbitmq.list_bindings(office.vhost)
     address, client = f"/rabbitmq/exchanges/{office.at}/events", as_("administrator")
-    (line,) = [one for one in client.get(address).context["outgoing"] if one.binding.destination == "mail"]
+    (line,) = [binding for binding in client.get(address).context["outgoing"] if binding.binding.destination == "mail"]
     page = body_of(client.post(address, {"action": "replay", "binding": line.key}))
     assert "would be dropped" in page and "Replay of the last hour" in page
     page = body_of(
@@ -347,19 +347,19 @@ def test_expiry_options_are_set_on_the_queues_page(office, as_):
 
 def test_a_policy_is_previewed_and_then_saved(office, as_):
     client, page_of_new = as_("administrator"), f"/rabbitmq/new/policy/user/{office.at}/"
-    given = {"name": "short", "pattern": "^dead$", "apply_to": "queues", "priority": "9", "max_length": "0"}
-    response = client.post(page_of_new, given | {"preview": "1"})
+    form_data = {"name": "short", "pattern": "^dead$", "apply_to": "queues", "priority": "9", "max_length": "0"}
+    response = client.post(page_of_new, form_data | {"preview": "1"})
     previewed = response.context["previewed"]
     assert response.status_code == 200 and "Effective settings would change for 1 queue" in body_of(response)
     assert [effect.count for effect in previewed.effects if effect.what == "too many"] == [1]
-    assert "short" not in {one.name for one in rabbitmq.list_policies(office.vhost)}, "nothing was stored"
+    assert "short" not in {policy.name for policy in rabbitmq.list_policies(office.vhost)}, "nothing was stored"
     assert AuditRecord.objects.filter(action="set policy").count() == 0
     publish(office.vhost, "dead", exchange="")
-    moved = client.post(page_of_new, given | {"token": previewed.token})
+    moved = client.post(page_of_new, form_data | {"token": previewed.token})
     assert moved.status_code == 409 and "has changed since the preview" in body_of(moved)
-    assert "short" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
-    assert client.post(page_of_new, given | {"token": moved.context["previewed"].token}).status_code == 302
-    [made] = [one for one in rabbitmq.list_policies(office.vhost) if one.name == "short"]
+    assert "short" not in {policy.name for policy in rabbitmq.list_policies(office.vhost)}
+    assert client.post(page_of_new, form_data | {"token": moved.context["previewed"].token}).status_code == 302
+    [made] = [policy for policy in rabbitmq.list_policies(office.vhost) if policy.name == "short"]
     assert made.definition == {"max-length": 0} and made.priority == 9
     assert last_act().action == "set policy" and last_act().outcome == "done"
 
@@ -380,22 +380,22 @@ def test_a_refused_policy_shows_rabbitmqs_text_and_stores_nothing(office, as_, k
     for extra in ({}, {"preview": "1"}):
         response = as_("administrator").post(f"/rabbitmq/new/policy/{kind}/{office.at}/", base | given | extra)
         assert response.status_code in (400, 409) and text in body_of(response), extra
-    assert "bad" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
+    assert "bad" not in {policy.name for policy in rabbitmq.list_policies(office.vhost)}
 
 
 def test_a_policy_is_changed_and_deleted(office, as_):
     client = as_("administrator")
     page = body_of(client.get(f"/rabbitmq/policies/user/{office.at}/low"))
     assert 'value="900000"' in page
-    given = {"name": "other", "pattern": "", "apply_to": "all", "priority": "1.5", "message_ttl": "20 min"}
-    assert client.post(f"/rabbitmq/policies/user/{office.at}/low", given).status_code == 302
-    [low] = [one for one in rabbitmq.list_policies(office.vhost) if one.name == "low"]
+    form_data = {"name": "other", "pattern": "", "apply_to": "all", "priority": "1.5", "message_ttl": "20 min"}
+    assert client.post(f"/rabbitmq/policies/user/{office.at}/low", form_data).status_code == 302
+    [low] = [policy for policy in rabbitmq.list_policies(office.vhost) if policy.name == "low"]
     assert low == Policy("low", "", {"message-ttl": 1_200_000}, "all", 1.5), "its name stays"
     asked = client.get(f"/rabbitmq/delete/policy/user/{office.at}/low")
     token = asked.context["previewed"].token
     assert client.post(f"/rabbitmq/delete/policy/user/{office.at}/low", {"token": "stale"}).status_code == 409
     assert client.post(f"/rabbitmq/delete/policy/user/{office.at}/low", {"token": token}).status_code == 302
-    assert "low" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
+    assert "low" not in {policy.name for policy in rabbitmq.list_policies(office.vhost)}
     assert client.post(f"/rabbitmq/delete/policy/operator/{office.at}/bound", {"anyway": "1"}).status_code == 302
     assert last_act().action == "delete operator policy"
 

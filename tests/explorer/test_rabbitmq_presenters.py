@@ -118,8 +118,10 @@ def test_policy_effects_name_winners_losers_and_ties():
     )
     operator = Policy("op", "", {"expires": 1}, is_operator=True)
     judged = {
-        one.policy.name: one
-        for one in rulings([high, low, tied, operator], [PolicyTarget("ab", "queue", "classic"), PolicyTarget("ba", "exchange")])
+        ruling.policy.name: ruling
+        for ruling in rulings(
+            [high, low, tied, operator], [PolicyTarget("ab", "queue", "classic"), PolicyTarget("ba", "exchange")]
+        )
     }
     assert [t.name for t in judged["high"].applies] == ["ab"] and [t.name for t in judged["low"].applies] == ["ba"]
     assert [(lost.target.name, lost.winner, lost.tied) for lost in judged["tie"].loses] == [

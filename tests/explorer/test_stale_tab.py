@@ -54,4 +54,4 @@ def test_a_form_can_be_sent_after_signing_in_again(shop, browser, sign_in, perso
     page.locator("form#send button.primary").click()
     expect(page.locator("#notices")).to_contain_text("Sent message 8")
     assert reads.body(shop, 8).content == b"typed yesterday"
-    page.context.complaints[:] = [one for one in page.context.complaints if "401" not in one]
+    page.context.complaints[:] = [complaint for complaint in page.context.complaints if "401" not in complaint]

@@ -18,7 +18,7 @@ from .test_accessibility import browser, problems, shop  # noqa: F401
 def page(browser):  # noqa: F811
     page = browser("operator", bypass_csp=True, viewport={"width": 1440, "height": 900})
     yield page
-    page.context.complaints[:] = [one for one in page.context.complaints if "status of 40" not in one]
+    page.context.complaints[:] = [complaint for complaint in page.context.complaints if "status of 40" not in complaint]
 
 
 def test_axe_finds_nothing_beside_an_open_message_with_a_selection_nor_in_a_dialog(shop, page):  # noqa: F811

@@ -188,10 +188,10 @@ def test_a_countdown_names_the_next_event(changes, words):
 
 def test_a_message_is_in_one_list_besides_the_list_of_all(jobs):
     def numbers(slug):
-        found = reads.list_messages(jobs, Tab.ACTIVE, filter=MessageFilter(holds=lists.holds_of(slug)), actor=WORKER)
-        return [row.sequence_number for row in found.rows]
+        page = reads.list_messages(jobs, Tab.ACTIVE, filter=MessageFilter(holds=lists.holds_of(slug)), actor=WORKER)
+        return [row.sequence_number for row in page.rows]
 
-    everything, *others = [numbers(one.slug) for one in lists.LISTS]
+    everything, *others = [numbers(message_list.slug) for message_list in lists.LISTS]
     assert all(others) and sorted(itertools.chain(*others)) == sorted(everything)
 
 
@@ -448,8 +448,8 @@ def test_only_an_empty_namespace_can_be_deleted(namespace, as_):
      ({"poison_queue": "jobs", "max_dequeue_count": "3"}, "poison_queue"), ({"poison_queue": "Big!"}, "poison_queue")],
 )  # fmt: skip
 def test_an_invalid_queue_is_refused_at_its_field(account, as_, data, field):
-    given = {"account": account, "queue": "jobs", "history_level": "2", "expiry_grace": "1 min"} | data
-    response = as_("administrator").post("/new-storage-queue/", given)
+    form_data = {"account": account, "queue": "jobs", "history_level": "2", "expiry_grace": "1 min"} | data
+    response = as_("administrator").post("/new-storage-queue/", form_data)
     assert response.status_code == 400 and (field is None or field in response.context["form"].errors)
     assert queue_storage.list_queues(account) == []
 
@@ -460,19 +460,21 @@ def test_an_invalid_queue_is_refused_at_its_field(account, as_, data, field):
      ({"family": "queue_storage", "name": "{there}"}, 409), ({"family": "rabbitmq", "name": "x"}, 400)],
 )  # fmt: skip
 def test_an_invalid_namespace_is_refused(account, as_, data, status):
-    before = {one.name for one in reads.namespaces()}
-    given = data | {"name": data["name"].format(there=account), "tier": "standard"}
-    assert as_("administrator").post("/new-namespace/", given).status_code == status
-    assert {one.name for one in reads.namespaces()} == before
+    before = {namespace.name for namespace in reads.namespaces()}
+    form_data = data | {"name": data["name"].format(there=account), "tier": "standard"}
+    assert as_("administrator").post("/new-namespace/", form_data).status_code == status
+    assert {namespace.name for namespace in reads.namespaces()} == before
 
 
 def test_settings_are_changed_and_the_audit_has_old_and_new_values(jobs, as_):
     client = as_("administrator")
     form = client.get(f"/settings/{at(jobs)}").context["form"]
-    given = {name: form[name].value() for name in QueueOptionsForm.base_fields if form[name].value() not in (None, False)}
-    assert client.post(f"/settings/{at(jobs)}", given).status_code == 302
+    fields = {name: form[name].value() for name in QueueOptionsForm.base_fields if form[name].value() not in (None, False)}
+    assert client.post(f"/settings/{at(jobs)}", fields).status_code == 302
     assert the_last_act().detail == "Nothing was changed."
-    response = client.post(f"/settings/{at(jobs)}", given | {"max_dequeue_count": "9", "metadata": "", "strict_visibility": "on"})
+    response = client.post(
+        f"/settings/{at(jobs)}", fields | {"max_dequeue_count": "9", "metadata": "", "strict_visibility": "on"}
+    )
     assert response.status_code == 302, body_of(response)
     stored = queue_storage.get_queue(jobs)
     assert (stored.max_dequeue_count, stored.metadata, stored.strict_visibility) == (9, {}, True)
@@ -489,33 +491,35 @@ def test_settings_preview_and_report_their_effects_on_messages(account, as_):
     queue_storage.get(queue, visibility_timeout=timedelta(seconds=1))
     namespaces.step_clock(account, timedelta(seconds=1))
     client, url = as_("administrator"), f"/settings/{at(queue)}"
-    given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
-    page = body_of(client.post(url, given | {"preview": "1"}))
+    form_data = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
+    page = body_of(client.post(url, form_data | {"preview": "1"}))
     assert "Not saved yet" in page and "1 message</strong> moves to the poison queue now (late-poison)" in page
     assert queue_storage.get_queue(queue).max_dequeue_count is None
-    assert "max_dequeue_count" in client.post(url, given | {"preview": "1", "max_dequeue_count": "0"}).context["form"].errors
-    client.post(url, given)
+    assert "max_dequeue_count" in client.post(url, form_data | {"preview": "1", "max_dequeue_count": "0"}).context["form"].errors
+    client.post(url, form_data)
     assert the_last_act().detail.endswith("Of the existing messages, 1 moves to the poison queue now.")
-    assert "Nothing would change" in body_of(client.post(url, given | {"preview": "1"}))
+    assert "Nothing would change" in body_of(client.post(url, form_data | {"preview": "1"}))
 
 
 def test_a_previewed_change_is_saved_or_previewed_again_if_the_queue_has_changed(account, as_):
     queue = queue_storage.create_queue(EntityAddress(account, "late")).address
     client, url = as_("administrator"), f"/settings/{at(queue)}"
-    given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
-    shown = client.post(url, given | {"preview": "1"})
+    form_data = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
+    shown = client.post(url, form_data | {"preview": "1"})
     assert "Save if unchanged" in body_of(shown)
     token = shown.context["previewed"].token
-    assert client.post(url, given | {"token": token, "max_dequeue_count": "2"}).status_code == 409, "something else was previewed"
+    assert client.post(url, form_data | {"token": token, "max_dequeue_count": "2"}).status_code == 409, (
+        "something else was previewed"
+    )
     queue_storage.put(queue, "a")
     queue_storage.get(queue, visibility_timeout=timedelta(seconds=1))
     namespaces.step_clock(account, timedelta(seconds=1))
-    refused = client.post(url, given | {"token": token})
+    refused = client.post(url, form_data | {"token": token})
     page = body_of(refused)
     assert refused.status_code == 409 and "has changed since the preview" in page
     assert "1 message</strong> moves to the poison queue now (late-poison)" in page and the_last_act().outcome == "refused"
     assert queue_storage.get_queue(queue).max_dequeue_count is None
-    assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
+    assert client.post(url, form_data | {"token": refused.context["previewed"].token}).status_code == 302
     assert queue_storage.get_queue(queue).max_dequeue_count == 1
     assert the_last_act().detail.endswith("Of the existing messages, 1 moves to the poison queue now.")
 

@@ -41,14 +41,14 @@ def test_the_bar_ends_in_an_hour_and_now_is_in_the_middle():
 def test_the_first_changes_are_labelled_as_space_permits():
     changes = [NextChange(Change.LOCK, NOW + n * SECOND, n) for n in (8, 9, 60, 900, 4000)]
     found = coming(changes, NOW)
-    assert [one.name for one in found] == ["8 lock ends", "", "60 lock ends", "900 lock ends", ""]
+    assert [mark.name for mark in found] == ["8 lock ends", "", "60 lock ends", "900 lock ends", ""]
     assert found[-1].place is None and found[0].words == "the lock of message 8 ends"
 
 
 def test_overlapping_events_show_the_most_important_event():
     happened = [(EventKind.SENT, 60), (EventKind.DEAD_LETTERED, 60), (EventKind.RECEIVED, 60), (EventKind.SENT, -5)]
     events: list[Any] = [SimpleNamespace(kind=kind, at=NOW - ago * SECOND, reason=None) for kind, ago in happened]
-    assert [(one.hue, one.height) for one in past(events, NOW, Family.SERVICE_BUS)] == [("dead", 20)]
+    assert [(mark.hue, mark.height) for mark in past(events, NOW, Family.SERVICE_BUS)] == [("dead", 20)]
 
 
 def bar_of(page) -> str:

@@ -19,7 +19,7 @@ from .conftest import FRAGMENT, WORKER
 
 
 def rules_of(subscription):
-    return {one.rule.name: one.rule for one in entities.list_rules(subscription)}
+    return {stored_rule.rule.name: stored_rule.rule for stored_rule in entities.list_rules(subscription)}
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_rules_require_an_administrator_and_a_subscription(pages, as_):
 
 def flat(steps):
     """The steps of a route in the order in which they are shown."""
-    return [line for one in steps for line in (one.step, *flat(one.steps))]
+    return [line for step in steps for line in (step.step, *flat(step.steps))]
 
 
 def test_the_route_shows_the_effect_of_sending_the_message(pages, as_):
@@ -241,8 +241,8 @@ def test_the_route_shows_the_effect_of_sending_the_message(pages, as_):
     post_rule(client, pages.market.subscription("sums"), name="Sum", sql="region + 1 > 0")
     query = "subject=vip&session_id=s&property_name=region&property_type=string&property_value=eu"
     answer = client.get(f"/test-rules/{pages.market}?{query}")
-    found = {one.name: one for one in flat(answer.context["steps"]) if one.kind == "queue"}
-    assert {name: one.verdict.value for name, one in found.items()} == {
+    found = {step.name: step for step in flat(answer.context["steps"]) if step.kind == "queue"}
+    assert {name: step.verdict.value for name, step in found.items()} == {
         "all": "stored", "eu": "stored", "vips": "stored", "sums": "dead-lettered",
     }  # fmt: skip
     assert found["sums"].reason.startswith("FilterException") and "cannot be evaluated" in body_of(answer)
@@ -262,7 +262,7 @@ def test_a_message_of_the_last_hour_can_be_chosen(pages, as_):
     assert "region=eu" in body_of(as_("viewer").get(address))
     answer = as_("viewer").get(f"{address}?published=1")
     assert answer.context["form"].message().properties == {"n": 7, "region": "eu"}
-    assert [one.name for one in flat(answer.context["steps"]) if one.verdict == "stored"] == ["all", "eu"]
+    assert [step.name for step in flat(answer.context["steps"]) if step.verdict == "stored"] == ["all", "eu"]
     assert as_("viewer").get(f"{address}?published=99").context["form"].message().subject is None
 
 
