@@ -50,12 +50,12 @@ def test_puts_and_deletes_of_threads_are_combined(queue, monkeypatch):
     groups, of = group_sizes(monkeypatch, putting._puts, changing._deletions), entity_id(queue)
     texts = [str(n) for n in range(6)]
     counter = "SELECT FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE"
-    found = results_behind_first(putting._puts, counter, of, [lambda text=text: put(queue, text) for text in texts])
-    assert groups == [1, 5] and sorted(m.sequence_number for m in found) == list(range(1, 7))
+    outcomes = results_behind_first(putting._puts, counter, of, [lambda text=text: put(queue, text) for text in texts])
+    assert groups == [1, 5] and sorted(m.sequence_number for m in outcomes) == list(range(1, 7))
     there = {m.sequence_number: m.text for m in peek(queue, 32)}
-    assert [there[m.sequence_number] for m in found] == texts  # each call has the message of its own text
+    assert [there[m.sequence_number] for m in outcomes] == texts  # each call has the message of its own text
     groups.clear()
-    keys = [(m.message_id, m.pop_receipt) for m in found[:5]] + [(found[5].message_id, found[0].pop_receipt)]
+    keys = [(m.message_id, m.pop_receipt) for m in outcomes[:5]] + [(outcomes[5].message_id, outcomes[0].pop_receipt)]
     messages = "SELECT FROM vitrine_message WHERE entity_id = %s FOR UPDATE"
     deleted = results_behind_first(changing._deletions, messages, of, [lambda key=key: delete(queue, *key) for key in keys])
     assert groups[:2] == [1, 5] and deleted[:5] == [None] * 5 and isinstance(deleted[5], PopReceiptMismatch)
@@ -76,10 +76,10 @@ def test_two_consumers_get_disjoint_messages(queue):
     put_all(queue, [str(i) for i in range(600)])
 
     def drain():
-        found = []
+        results = []
         while got := get(queue, 7):
-            found += [message.sequence_number for message in got]
-        return found
+            results += [message.sequence_number for message in got]
+        return results
 
     first, second = side_by_side(drain, drain)
     assert sorted(first + second) == list(range(1, 601))
@@ -96,16 +96,16 @@ def test_concurrent_puts_gets_and_deletes_neither_lose_nor_duplicate_messages(ma
         done.set()
 
     def consume():
-        found = []
+        results = []
         while True:
             last = done.is_set()
             got = get(address, 5)
             for message in got:
                 receipt, _ = update(address, message.message_id, message.pop_receipt, visibility_timeout=60 * SECOND)
                 delete(address, message.message_id, receipt)
-                found.append(message.text)
+                results.append(message.text)
             if last and not got:
-                return found
+                return results
 
     _, first, second = side_by_side(produce, consume, consume)
     assert sorted(first + second, key=int) == [str(i) for i in range(150)]
@@ -260,16 +260,16 @@ def test_a_queue_deleted_by_another_process_is_found_missing(queue, monkeypatch,
 def test_a_queue_that_others_create_and_delete_concurrently_is_created(account):
     """A create that lost to another one, whose queue is deleted before it is looked at, creates it (QS-085)."""
     address = EntityAddress(account, "orders")
-    found = []
+    results = []
 
     def churn(create):
         for _ in range(15):
-            found.append(create(address).name)
+            results.append(create(address).name)
             with contextlib.suppress(QueueNotFound):
                 queue_storage.delete_queue(address)
 
     answers = side_by_side(*[lambda: churn(queue_storage.create_queue), lambda: churn(queue_storage.ensure_queue)] * 2)
-    assert answers == [None] * 4 and len(found) == 60
+    assert answers == [None] * 4 and len(results) == 60
 
 
 def test_a_queue_that_another_process_deleted_is_not_found(queue):

@@ -103,9 +103,9 @@ class QueuesAgainstModel(RuleBasedStateMachine):
 
     def _get(self, address, count, lease):
         expected = self._visible(address)[:count]
-        found = queue_storage.get(address, count, visibility_timeout=lease * SECOND)
-        assert [m.sequence_number for m in found] == [m.number for m in expected]
-        for message, modelled in zip(found, expected, strict=True):
+        messages = queue_storage.get(address, count, visibility_timeout=lease * SECOND)
+        assert [m.sequence_number for m in messages] == [m.number for m in expected]
+        for message, modelled in zip(messages, expected, strict=True):
             after = self._held(modelled, message.pop_receipt, HoldKind.GET, lease, delivery_count=modelled.delivery_count + 1)
             assert (message.dequeue_count, message.visible_at, message.text) == (
                 after.delivery_count,
@@ -114,7 +114,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             )
             assert message.message_id == modelled.message_id and message.pop_receipt not in modelled.receipts
             self._replace(address, modelled, after)
-        if len(found) < count:
+        if len(messages) < count:
             assert not [m for m in self._rows(address) if self._is_spent(address, m)]  # met, and moved
 
     @precondition(lambda self: any(self.there.values()))
@@ -234,9 +234,9 @@ class QueuesAgainstModel(RuleBasedStateMachine):
     def what_is_explained_is_what_is_so(self):
         visible = {m.number for m in self._visible(self.queue)}
         for m in self.there[self.queue][:3]:
-            found = queue_storage.explain(self.queue, m.number)
-            assert found.deliverable == (m.number in visible)
-            assert found.message.display_state is rules.display_state(m, self.now)
+            explanation = queue_storage.explain(self.queue, m.number)
+            assert explanation.deliverable == (m.number in visible)
+            assert explanation.message.display_state is rules.display_state(m, self.now)
 
     def teardown(self):
         if not hasattr(self, "queue"):
@@ -245,9 +245,9 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         self.both_show_the_same()
         for address, there in self.there.items():
             assert not [m for m in there if self._is_due(address, m)]  # a sweep leaves nothing undone
-            found = events(address)
-            born = [e.sequence_number for e in found if e.kind == 1]
-            gone = [e.sequence_number for e in found if e.kind in (6, 11, 14, 22)]
+            recorded = events(address)
+            born = [e.sequence_number for e in recorded if e.kind == 1]
+            gone = [e.sequence_number for e in recorded if e.kind in (6, 11, 14, 22)]
             assert sorted(born) == sorted(gone + [m.number for m in there]) == list(range(1, self.next[address]))
 
     # The model's own machinery

@@ -236,7 +236,7 @@ def test_release_makes_a_message_visible_and_its_pop_receipt_invalid(queue):
     for message in (held, delayed):
         with pytest.raises(PopReceiptMismatch):
             delete(queue, message.message_id, message.pop_receipt)
-    assert [EventKind(one.kind) for one in events(queue, 1)[-2:]] == [EventKind.RELEASED, EventKind.SETTLE_REFUSED]
+    assert [EventKind(event.kind) for event in events(queue, 1)[-2:]] == [EventKind.RELEASED, EventKind.SETTLE_REFUSED]
     assert ledger_agrees(queue)
     assert get(queue)[0].dequeue_count == 2
 
@@ -278,8 +278,8 @@ def test_invalid_numbers_are_refused(queue):
 
 
 def codes(address, number):
-    found = queue_storage.explain(address, number)
-    return [(reason.code, reason.ends_at) for reason in found.reasons]
+    explanation = queue_storage.explain(address, number)
+    return [(reason.code, reason.ends_at) for reason in explanation.reasons]
 
 
 def test_every_invisible_message_has_a_reason_and_an_end(queue, step):

@@ -130,8 +130,8 @@ def test_numbers_are_lower_bounds_beyond_the_scan_limit(jobs, monkeypatch):
 
 
 def test_a_previewed_change_is_applied_while_it_is_current(jobs):
-    found = preview_options(jobs, max_dequeue_count=3, history_level=1)
-    change_options(jobs, max_dequeue_count=3, history_level=1, token=found.token)
+    previewed = preview_options(jobs, max_dequeue_count=3, history_level=1)
+    change_options(jobs, max_dequeue_count=3, history_level=1, token=previewed.token)
     queue = queue_storage.get_queue(jobs)
     assert (queue.max_dequeue_count, queue.history_level) == (3, HistoryLevel.LIFECYCLE)
 
@@ -162,10 +162,10 @@ MOVES = [
 
 @pytest.mark.parametrize(("move", "why"), MOVES)
 def test_an_outdated_preview_is_refused_with_the_reason(jobs, step, move, why):
-    found = preview_options(jobs, max_dequeue_count=3)
+    previewed = preview_options(jobs, max_dequeue_count=3)
     move(jobs, step)
     with pytest.raises(PreviewOutdated, match=why):
-        change_options(jobs, max_dequeue_count=3, token=found.token)
+        change_options(jobs, max_dequeue_count=3, token=previewed.token)
     assert queue_storage.get_queue(jobs).max_dequeue_count is None
     change_options(jobs, max_dequeue_count=3, token=preview_options(jobs, max_dequeue_count=3).token)
 
@@ -174,13 +174,13 @@ def test_a_preview_is_outdated_by_the_same_number_of_other_messages(make_queue, 
     address = make_queue()
     put(address, "first")
     fail(address, step, 1)
-    found = preview_options(address, max_dequeue_count=1)
+    previewed = preview_options(address, max_dequeue_count=1)
     queue_storage.clear(address)
     put(address, "second")
     fail(address, step, 1)
-    assert effect_counts(preview_options(address, max_dequeue_count=1)) == effect_counts(found) == {OptionsEffect.POISONED: 1}
+    assert effect_counts(preview_options(address, max_dequeue_count=1)) == effect_counts(previewed) == {OptionsEffect.POISONED: 1}
     with pytest.raises(PreviewOutdated):
-        change_options(address, max_dequeue_count=1, token=found.token)
+        change_options(address, max_dequeue_count=1, token=previewed.token)
 
 
 def test_a_different_change_with_the_same_effects_requires_its_own_preview(jobs):

@@ -123,8 +123,8 @@ def test_metadata_is_replaced_as_a_whole(account):
     address = EntityAddress(account, "orders")
     create_queue(address, metadata={"a": "1", "b": "2"}, max_dequeue_count=3)
     set_metadata(address, {"C": "3"})
-    found = get_queue(address)
-    assert (dict(found.metadata), found.max_dequeue_count) == ({"c": "3"}, 3)
+    stored_queue = get_queue(address)
+    assert (dict(stored_queue.metadata), stored_queue.max_dequeue_count) == ({"c": "3"}, 3)
     set_metadata(address, None)
     assert dict(get_queue(address).metadata) == {}
     with pytest.raises(QueueNotFound):
@@ -197,8 +197,8 @@ def test_a_queue_of_any_family_is_in_the_lists(queue):
     (got,) = get(queue)
     queue_storage.update(queue, got.message_id, got.pop_receipt, visibility_timeout=60 * SECOND)
     get(queue)
-    found = reads.counts(queue)
-    assert (found.active, found.locked, found.delayed, found.rescheduled, found.extended) == (4, 1, 1, 1, 1)
+    counts = reads.counts(queue)
+    assert (counts.active, counts.locked, counts.delayed, counts.rescheduled, counts.extended) == (4, 1, 1, 1, 1)
 
 
 def test_accounts_are_found_and_listed(account, namespace):

@@ -271,8 +271,8 @@ def test_not_found_errors_use_the_familys_terms():
 
 
 def test_options_round_trip_through_the_database_form():
-    given = QueueOptions({"a": "b"}, 3, "dead", timedelta(seconds=7.5), True)
-    assert options.from_json(options.as_json(given)) == given
+    original = QueueOptions({"a": "b"}, 3, "dead", timedelta(seconds=7.5), True)
+    assert options.from_json(options.as_json(original)) == original
     assert options.from_json({}) == QueueOptions()
 
 

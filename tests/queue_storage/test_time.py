@@ -95,8 +95,8 @@ def test_an_expired_lease_leaves_nothing_in_the_counts(queue, step):
     step(10 * SECOND + GRACE)
     assert reads.counts(queue).locked == 1
     sweep(queue)
-    found = reads.counts(queue)
-    assert (found.active, found.locked) == (0, 0)
+    counts = reads.counts(queue)
+    assert (counts.active, counts.locked) == (0, 0)
     assert ledger_agrees(queue)
 
 
