@@ -55,10 +55,10 @@ def take(address, count=1, **kwargs):
 
 def read_out(address):
     """The bodies that gets find until there is nothing, each removed at once."""
-    found = []
+    results = []
     while (delivery := rabbitmq.get(address, no_ack=True)) is not None:
-        found.append(text(delivery))
-    return found
+        results.append(text(delivery))
+    return results
 
 
 def text(delivery):

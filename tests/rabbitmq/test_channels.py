@@ -16,10 +16,10 @@ from .connected import as_another_process, bodies, is_there, query, send, step
 
 def get_all(channel, queue="q"):
     """All that is ready, for good."""
-    found = []
+    results = []
     while (delivery := channel.get(queue, no_ack=True)) is not None:
-        found.append(delivery)
-    return found
+        results.append(delivery)
+    return results
 
 
 def test_a_consumer_gets_all_messages_in_order(channel, queue):
@@ -123,9 +123,9 @@ def test_a_quorum_queue_has_the_same_position_and_counts_returns(channel):
         channel.get("quorum")
     channel.nack(2)
     channel.nack(1)
-    found = get_all(channel, "quorum")
-    assert bodies(found) == "0134"
-    assert [d.delivery_count for d in found] == [1, 1, 0, 0]
+    deliveries = get_all(channel, "quorum")
+    assert bodies(deliveries) == "0134"
+    assert [d.delivery_count for d in deliveries] == [1, 1, 0, 0]
 
 
 def test_closing_a_channel_requeues_in_order_and_only_what_was_delivered_is_redelivered(connection, queue):
@@ -197,12 +197,12 @@ def test_prefetch_applies_to_each_consumer_that_starts_afterwards(channel, queue
     channel.consume("q", tag="a")
     channel.consume("q", tag="b")
     channel.qos(1)  # for those that begin from now on
-    found = channel.deliveries(100)
-    assert [d.consumer_tag for d in found] == ["a", "b"] * 3
+    deliveries = channel.deliveries(100)
+    assert [d.consumer_tag for d in deliveries] == ["a", "b"] * 3
     assert channel.deliveries(100) == []
-    channel.ack(found[0].delivery_tag)
+    channel.ack(deliveries[0].delivery_tag)
     assert [(d.consumer_tag, d.body) for d in channel.deliveries(100)] == [("a", b"6")]
-    channel.nack(found[1].delivery_tag)
+    channel.nack(deliveries[1].delivery_tag)
     assert [(d.consumer_tag, d.body) for d in channel.deliveries(100)] == [("b", b"1")]
 
 

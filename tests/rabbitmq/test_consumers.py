@@ -20,8 +20,8 @@ from .connected import as_another_process, bodies, is_there, query, send
 
 def test_a_consumer_tag_is_unique_on_its_channel(connection, queue):
     channel, other = connection.channel(), connection.channel()
-    given = channel.consume("q")
-    assert given.startswith("amq.ctag-") and len(given) == len("amq.ctag-") + 22
+    tag = channel.consume("q")
+    assert tag.startswith("amq.ctag-") and len(tag) == len("amq.ctag-") + 22
     assert channel.consume("q", tag="t") == "t"
     assert other.consume("q", tag="t") == "t"
     with pytest.raises(InvalidArgument, match="tag: "):
@@ -142,14 +142,14 @@ def test_higher_priorities_are_served_first(channel, queue):
 
 
 def test_a_refusal_of_one_queue_loses_no_delivery_of_another(connection, channel, monkeypatch):
-    one, two = (channel.declare_queue(name).address for name in ("one", "two"))
-    for address in (one, two):
+    first, second = (channel.declare_queue(name).address for name in ("one", "two"))
+    for address in (first, second):
         send(address, "a")
         channel.consume(address.path)
     take_for = channels.delivering.take_for
 
     def busy_at_two(plan):
-        if plan[0].address == two:
+        if plan[0].address == second:
             raise ServerBusy("try again")
         return take_for(plan)
 
@@ -160,11 +160,11 @@ def test_a_refusal_of_one_queue_loses_no_delivery_of_another(connection, channel
             found += channel.deliveries(5)
         except ServerBusy:
             refused += 1
-    assert bodies(found) == "a" and found[0].address == one
+    assert bodies(found) == "a" and found[0].address == first
     with pytest.raises(ServerBusy):
         channel.deliveries(5)
     monkeypatch.undo()
-    assert [d.address for d in channel.deliveries(5)] == [two]
+    assert [d.address for d in channel.deliveries(5)] == [second]
 
 
 def test_a_waiting_consumer_of_higher_priority_on_another_channel_is_served_first(connection, queue):
@@ -206,10 +206,10 @@ def test_the_next_consumer_is_woken_when_the_single_active_consumer_ends(connect
     active.consume("sac", tag="1")
     next_.consume("sac", tag="2")
     send(address, "a")
-    found = []
+    results = []
 
     def wait():
-        found.extend(next_.deliveries(5, max_wait_seconds=20))
+        results.extend(next_.deliveries(5, max_wait_seconds=20))
         connections.close_all_of_this_thread()
 
     thread = threading.Thread(target=wait)
@@ -217,7 +217,7 @@ def test_the_next_consumer_is_woken_when_the_single_active_consumer_ends(connect
     eventually(lambda: next_.waits and has_waiting_receiver(address))
     active.cancel("1")
     thread.join(10)
-    assert bodies(found) == "a"
+    assert bodies(results) == "a"
 
 
 def test_waiting_for_deliveries_ends_with_the_first_delivery(channel, queue):
@@ -227,10 +227,10 @@ def test_waiting_for_deliveries_ends_with_the_first_delivery(channel, queue):
     began = time.monotonic()
     assert channel.deliveries(5, max_wait_seconds=0.2) == []
     assert time.monotonic() - began >= 0.2
-    found = []
+    results = []
 
     def wait():
-        found.extend(channel.deliveries(5, max_wait_seconds=20))
+        results.extend(channel.deliveries(5, max_wait_seconds=20))
         connections.close_all_of_this_thread()
 
     thread = threading.Thread(target=wait)
@@ -238,7 +238,7 @@ def test_waiting_for_deliveries_ends_with_the_first_delivery(channel, queue):
     eventually(lambda: channel.waits and has_waiting_receiver(other))
     send(other, "x")
     thread.join(10)
-    assert bodies(found) == "x" and not channel.waits
+    assert bodies(results) == "x" and not channel.waits
 
 
 def test_cancelling_a_consumer_requeues_no_messages(channel, queue):
@@ -433,12 +433,12 @@ def test_turns_are_limited_by_the_available_capacity():
     class Fake:
         credit = 4
 
-    one, two = Fake(), Fake()
+    first, second = Fake(), Fake()
 
     def consumer(channel, prefetch=0, priority=0, no_ack=False):
         return local_consumers.Consumer(0, channel, None, 1, "", no_ack, priority, prefetch, True)
 
-    a, b, c, d = consumer(one, 1), consumer(one), consumer(two, 9, priority=1), consumer(two, priority=-1, no_ack=True)
+    a, b, c, d = consumer(first, 1), consumer(first), consumer(second, 9, priority=1), consumer(second, priority=-1, no_ack=True)
     assert local_consumers.in_turns([a, b, c, d], 20) == [c, c, c, c, a, b, b, b, *[d] * 12]
     assert local_consumers.in_turns([a, b], 2) == [a, b]
     assert local_consumers.in_turns([], 5) == []

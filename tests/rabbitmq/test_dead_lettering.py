@@ -128,28 +128,28 @@ def test_the_expiration_of_a_dead_letter_is_removed(vhost):
     r.send(q, "rejected", expiration="5000")
     reject(q)
     r.step(q, 60_000)
-    found = r.take(dead, 5)
-    assert r.texts(found) == ["expired", "rejected"]
-    assert [r.deaths(d)[0].original_expiration for d in found] == ["100", "5000"]
-    assert [d.properties.expiration for d in found] == [None, None]
+    deliveries = r.take(dead, 5)
+    assert r.texts(deliveries) == ["expired", "rejected"]
+    assert [r.deaths(d)[0].original_expiration for d in deliveries] == ["100", "5000"]
+    assert [d.properties.expiration for d in deliveries] == [None, None]
 
 
 def test_all_other_properties_of_a_dead_letter_are_kept(vhost):
     """RMQ-065"""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "content_type": "a", "content_encoding": "b", "delivery_mode": 2, "priority": 7, "correlation_id": "c", "reply_to": "d",
         "message_id": "e", "timestamp": datetime(2026, 1, 1, tzinfo=UTC), "type": "f", "user_id": "g", "app_id": "h",
     }  # fmt: skip
     rabbitmq.publish(
-        vhost, [Publication(b"\x00body", routing_key="q", properties=Properties(**given, headers={"mine": [1, "x"]}))]
+        vhost, [Publication(b"\x00body", routing_key="q", properties=Properties(**values, headers={"mine": [1, "x"]}))]
     )
     held = r.get(q)
     rabbitmq.requeue(q, r.tokens(held))
     reject(q)
     arrived = r.get(dead)
-    assert {name: getattr(arrived.properties, name) for name in given} == given
+    assert {name: getattr(arrived.properties, name) for name in values} == values
     assert arrived.properties.headers["mine"] == [1, "x"] and arrived.body == b"\x00body"
     assert not arrived.redelivered and arrived.delivery_count == 0
 
@@ -197,13 +197,13 @@ def test_a_republished_dead_letter_continues_its_count(vhost):
 
 def test_a_cycle_without_rejection_is_dropped(vhost):
     """RMQ-072: two queues that expire into each other, one into itself, one too full for itself."""
-    one, two = with_dlx(vhost, "one", key="two", message_ttl=100), with_dlx(vhost, "two", key="one", message_ttl=100)
-    r.send(one, "x")
-    for q in (one, two):
+    first, second = with_dlx(vhost, "one", key="two", message_ttl=100), with_dlx(vhost, "two", key="one", message_ttl=100)
+    r.send(first, "x")
+    for q in (first, second):
         r.step(q, 100)
         r.expire(q)
-    assert r.present(one) == r.present(two) == []
-    last = events(two)[-1]
+    assert r.present(first) == r.present(second) == []
+    last = events(second)[-1]
     assert (last.kind, last.reason) == (EventKind.DROPPED, "expired") and "died in 'one' before" in last.details["description"]
     for name, arguments in (("self", {"message_ttl": 100}), ("full", {"max_length": 0})):
         q = with_dlx(vhost, name, key=name, **arguments)
@@ -308,8 +308,8 @@ def test_the_target_queue_applies_its_own_settings(vhost):
     assert r.count(short) == 2 and r.texts(r.take(last, 9)) == ["0", "1", "2"]
     r.step(short, 1000)
     r.expire(short)
-    (found, _) = r.take(last, 9)
-    assert [(d.queue, d.reason) for d in r.deaths(found)] == [("short", "expired"), ("q", "rejected")]
+    (delivery, _) = r.take(last, 9)
+    assert [(d.queue, d.reason) for d in r.deaths(delivery)] == [("short", "expired"), ("q", "rejected")]
     leveled = r.declare(vhost, "leveled", max_priority=9)
     q = with_dlx(vhost, "p", key="leveled")
     for priority in (1, 5):
@@ -346,12 +346,12 @@ def test_a_chain_of_full_queues_ends(vhost):
 
 
 def test_a_ring_of_full_queues_with_a_rejection_ends(vhost):
-    one, two = with_dlx(vhost, "one", key="two", max_length=0), with_dlx(vhost, "two", key="one", max_length=0)
+    first, second = with_dlx(vhost, "one", key="two", max_length=0), with_dlx(vhost, "two", key="one", max_length=0)
     start = with_dlx(vhost, key="one")
     r.send(start, "x")
     reject(start)
-    assert r.present(one) == r.present(two) == r.present(start) == []
-    assert r.ledger_agrees(one) and r.ledger_agrees(two)
+    assert r.present(first) == r.present(second) == r.present(start) == []
+    assert r.ledger_agrees(first) and r.ledger_agrees(second)
 
 
 def test_a_deleted_target_is_detected(vhost):

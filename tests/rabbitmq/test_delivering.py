@@ -62,8 +62,8 @@ def test_acknowledging_in_a_deleted_queue_is_not_an_error(vhost):
 def test_with_no_ack_a_message_is_removed_on_delivery(vhost):
     q = r.declare(vhost)
     r.send(q, 1, 2)
-    found = rabbitmq.take(q, 5, no_ack=True)
-    assert r.texts(found) == ["1", "2"] and r.tokens(*found) == [None, None]
+    deliveries = rabbitmq.take(q, 5, no_ack=True)
+    assert r.texts(deliveries) == ["1", "2"] and r.tokens(*deliveries) == [None, None]
     assert r.present(q) == [] and r.ledger_agrees(q)
     assert [e.kind for e in events(q, 1)] == [EventKind.SENT, EventKind.RECEIVED_AND_DELETED]
 
@@ -72,12 +72,12 @@ def test_a_requeue_restores_the_position(vhost):
     """RMQ-116: five messages, three taken, the second and the first given back."""
     q = r.declare(vhost)
     r.send(q, 0, 1, 2, 3, 4)
-    zero, one, two = r.take(q, 3)
-    rabbitmq.requeue(q, r.tokens(one))
+    zero, first, second = r.take(q, 3)
+    rabbitmq.requeue(q, r.tokens(first))
     rabbitmq.requeue(q, r.tokens(zero))
     assert r.ledger_agrees(q)
     assert r.read_out(q) == ["0", "1", "3", "4"]
-    assert r.present(q) == [two.number]
+    assert r.present(q) == [second.number]
 
 
 def test_requeued_messages_keep_their_order(vhost):
@@ -228,10 +228,10 @@ def test_higher_priorities_are_delivered_first(vhost):
     q = r.declare(vhost, max_priority=5)
     for priority in (None, 1, 9, 5, 0, 3):
         r.send(q, priority, priority=priority)
-    found = r.take(q, 4)
-    assert r.texts(found) == ["9", "5", "3", "1"]
-    assert found[0].properties.priority == 9
-    rabbitmq.requeue(q, r.tokens(found[1]))
+    deliveries = r.take(q, 4)
+    assert r.texts(deliveries) == ["9", "5", "3", "1"]
+    assert deliveries[0].properties.priority == 9
+    rabbitmq.requeue(q, r.tokens(deliveries[1]))
     assert r.read_out(q) == ["5", "None", "0"]
 
 
@@ -305,9 +305,9 @@ def test_two_consumers_never_get_the_same_message(vhost):
         try:
             idle = 0
             while idle < 3:
-                found = rabbitmq.take(q, 7, owner_id=owner)
-                idle = 0 if found else idle + 1
-                back, kept = ([], found) if len(found) < 5 else (found[:2], found[2:])
+                deliveries = rabbitmq.take(q, 7, owner_id=owner)
+                idle = 0 if deliveries else idle + 1
+                back, kept = ([], deliveries) if len(deliveries) < 5 else (deliveries[:2], deliveries[2:])
                 rabbitmq.requeue(q, r.tokens(*back), counts=False)
                 rabbitmq.acknowledge(q, r.tokens(*kept))
                 got.extend(r.texts(kept))

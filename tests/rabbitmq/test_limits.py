@@ -44,8 +44,8 @@ def test_a_full_queue_drops_its_oldest_messages(vhost):
     rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(5)])
     r.send(q, 5)
     assert r.texts(r.take(q, 9)) == ["3", "4", "5"]
-    found = r.take(dead, 9)
-    assert r.texts(found) == ["0", "1", "2"] and {r.deaths(d)[0].reason for d in found} == {"maxlen"}
+    deliveries = r.take(dead, 9)
+    assert r.texts(deliveries) == ["0", "1", "2"] and {r.deaths(d)[0].reason for d in deliveries} == {"maxlen"}
     assert r.ledger_agrees(q) and r.ledger_agrees(dead)
 
 
@@ -94,9 +94,9 @@ def test_reject_publish_dlx_dead_letters_refused_messages(vhost):
     published = rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(3)])
     assert [p.refused for p in published] == [False, True, True]
     assert r.read_out(q) == ["0"]
-    found = r.take(dead, 9)
-    assert r.texts(found) == ["1", "2"]
-    assert [(d.queue, d.reason) for d in r.deaths(found[0])] == [("q", "maxlen")]
+    deliveries = r.take(dead, 9)
+    assert r.texts(deliveries) == ["1", "2"]
+    assert [(d.queue, d.reason) for d in r.deaths(deliveries[0])] == [("q", "maxlen")]
     assert r.ledger_agrees(dead)
 
 
@@ -191,9 +191,9 @@ def test_the_limit_holds_with_concurrent_publishers_and_consumers(vhost, overflo
 
     def consumer():
         while not done.is_set():
-            found = rabbitmq.take(q, taken_at_once, owner_id=r.OWNER)
-            rabbitmq.requeue(q, r.tokens(*found[:1]), counts=False)
-            rabbitmq.acknowledge(q, r.tokens(*found[1:]))
+            deliveries = rabbitmq.take(q, taken_at_once, owner_id=r.OWNER)
+            rabbitmq.requeue(q, r.tokens(*deliveries[:1]), counts=False)
+            rabbitmq.acknowledge(q, r.tokens(*deliveries[1:]))
 
     def watcher():
         query = "SELECT count(*) FROM vitrine_message m JOIN vitrine_entity e ON e.id = m.entity_id WHERE e.path = 'q'" \
@@ -389,10 +389,10 @@ def _relieve_and_fail(work, limited, brief):
 
 def _all_of(channel):
     """What a channel has been given; those that nobody handed over it fetches itself."""
-    found = []
+    results = []
     while some := channel.deliveries(50):
-        found += some
-    return found
+        results += some
+    return results
 
 
 def test_connections_that_end_concurrently_get_no_messages(vhost):

@@ -107,7 +107,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @staticmethod
     def _arguments(queue):
-        given = {
+        values = {
             "message_ttl": queue.ttl,
             "max_length": queue.max_length,
             "overflow": queue.overflow,
@@ -116,7 +116,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
             "delivery_limit": queue.delivery_limit,
             "max_priority": queue.max_priority or None,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     # What the machine does
 
@@ -153,10 +153,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def take(self, name, count):
         queue = self.queues[name]
         alive = [(number, m) for number, m in queue.ready() if not queue.life_over(m, self.now)]
-        found = rabbitmq.take(self._address(name), count, owner_id=self.owner)
+        deliveries = rabbitmq.take(self._address(name), count, owner_id=self.owner)
         self._follow()  # what expired behind those that were taken may be at the head now, and stay
-        assert bool(found) == bool(alive) and len(found) <= count
-        for delivery, (number, m) in zip(found, alive, strict=False):
+        assert bool(deliveries) == bool(alive) and len(deliveries) <= count
+        for delivery, (number, m) in zip(deliveries, alive, strict=False):
             assert (delivery.number, bytes(delivery.body).decode()) == (number, m.body)
             assert delivery.redelivered == m.was_delivered and delivery.delivery_count == m.returns
             assert {(d.queue, d.reason): d.count for d in deaths(delivery)} == m.deaths
@@ -281,9 +281,9 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     def _every_number_is_accounted_for(self, name, queue):
         """From events alone: sent = present + gone, each gone one once; and what was moved says where to."""
-        found = events(self._address(name))
-        born = [e.sequence_number for e in found if e.kind == EventKind.SENT]
-        gone = [e for e in found if EventKind(e.kind).is_terminal]
+        recorded = events(self._address(name))
+        born = [e.sequence_number for e in recorded if e.kind == EventKind.SENT]
+        gone = [e for e in recorded if EventKind(e.kind).is_terminal]
         assert sorted(born) == sorted([*(e.sequence_number for e in gone), *queue.messages]) == list(range(1, queue.next_number))
         for event in gone:
             assert (event.kind == EventKind.MOVED) == bool(event.details and "to" in event.details)
@@ -302,15 +302,15 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     def _there(self):
         """What the store has, by queue and number."""
-        found = {}
+        results = {}
         for name in self.queues:
             rows = connections.current().execute(
                 "SELECT sequence_number, convert_from(body, 'UTF8') AS body, lock_token IS NOT NULL AS held, expires_at,"
                 " delivery_count FROM vitrine_message WHERE entity_id = %s",
                 [entity_id(self._address(name))],
             )
-            found[name] = {row.sequence_number: (row.body, row.held, row.expires_at, row.delivery_count) for row in rows}
-        return found
+            results[name] = {row.sequence_number: (row.body, row.held, row.expires_at, row.delivery_count) for row in rows}
+        return results
 
     def _is_full(self, queue):
         return queue.overflow == REFUSE and queue.limit_now is not None and len(queue.ready()) >= queue.limit_now

@@ -122,14 +122,14 @@ def test_blind_keys_are_kept_by_a_move_back_and_end_with_a_new_publication(vhost
 
 def test_a_move_keeps_all_properties_except_the_deaths(vhost, dead, orders):
     """RMQ-391: properties and headers stay; x-death has another name, so that consumers that count deaths begin anew."""
-    given: dict[str, Any] = {"content_type": "a", "delivery_mode": 2, "priority": 7, "message_id": "e", "app_id": "h"}
-    properties = Properties(**given, headers={"mine": [1, "x"]}, expiration="60000")
+    values: dict[str, Any] = {"content_type": "a", "delivery_mode": 2, "priority": 7, "message_id": "e", "app_id": "h"}
+    properties = Properties(**values, headers={"mine": [1, "x"]}, expiration="60000")
     rabbitmq.publish(vhost, [Publication(b"\x00body", "", "orders", properties)])
     reject(orders)
     rabbitmq.move(dead, BACK)
     back = r.get(orders)
     headers = back.properties.headers
-    assert {name: getattr(back.properties, name) for name in given} == given and back.body == b"\x00body"
+    assert {name: getattr(back.properties, name) for name in values} == values and back.body == b"\x00body"
     assert headers["mine"] == [1, "x"] and headers["x-first-death-queue"] == "orders"
     assert X_DEATH not in headers and [death["queue"] for death in headers[BEFORE_MOVE]] == ["orders"]
     assert back.properties.expiration is None and not back.redelivered and back.delivery_count == 0
@@ -180,16 +180,16 @@ def test_messages_can_be_moved_to_an_exchange(vhost, dead, orders):
     """RMQ-390: to each queue that it leads to, with a key given or the message's own."""
     rabbitmq.declare_exchange(vhost, "fan", "fanout")
     rabbitmq.declare_exchange(vhost, "by key", "direct")
-    one, two = r.declare(vhost, "one"), r.declare(vhost, "two")
+    first, second = r.declare(vhost, "one"), r.declare(vhost, "two")
     for name in ("one", "two"):
         rabbitmq.bind_queue(vhost, name, "fan")
     rabbitmq.bind_queue(vhost, "two", "by key", "mine")
     r.send(dead, "a")
     assert rabbitmq.move(dead, ToExchange("fan")).places == {1: (("one", 1), ("two", 1))}
-    assert r.get(one).routing_key == "dead" and r.get(two).exchange == "fan"
+    assert r.get(first).routing_key == "dead" and r.get(second).exchange == "fan"
     r.send(dead, "b")
     assert rabbitmq.move(dead, ToExchange("by key", "mine")).arrived == {"two": 1}
-    assert agree(dead, one, two)
+    assert agree(dead, first, second)
 
 
 def test_messages_can_be_moved_through_an_exchange_into_the_same_queue(vhost, dead):

@@ -23,8 +23,8 @@ def declare(vhost):
     """declare(name, **arguments as RabbitMQ names them without x-) -> its address."""
 
     def make(name="q", type="classic", **arguments):
-        given = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        return rabbitmq.declare_queue(EntityAddress(vhost, name), type=type, arguments=given).address
+        values = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        return rabbitmq.declare_queue(EntityAddress(vhost, name), type=type, arguments=values).address
 
     return make
 
@@ -102,7 +102,7 @@ def test_the_lowest_number_applies_and_for_other_values_the_argument(declare, pu
     address = declare(message_ttl=5000, max_length=3, dead_letter_exchange="mine", overflow="reject-publish", expires=1000)
     put("p", {"message-ttl": 1000, "max-length": 100, "dead-letter-exchange": "theirs", "overflow": "drop-head", "expires": 4000})
     put("o", {"message-ttl": 500}, is_operator=True)
-    found = rabbitmq.effective(address)
+    settings = rabbitmq.effective(address)
     assert effective(address) == {
         "message_ttl": 500,
         "max_length": 3,
@@ -112,14 +112,14 @@ def test_the_lowest_number_applies_and_for_other_values_the_argument(declare, pu
         "policy": "p",
         "operator_policy": "o",
     }
-    assert found.sources == {
+    assert settings.sources == {
         "message_ttl": "operator policy o",
         "max_length": "argument",
         "dead_letter_exchange": "argument",
         "overflow": "argument",
         "expires": "argument",
     }
-    assert [(c.source, c.value) for c in found.candidates["message_ttl"]] == [
+    assert [(c.source, c.value) for c in settings.candidates["message_ttl"]] == [
         ("operator policy o", 500),
         ("policy p", 1000),
         ("argument", 5000),
@@ -131,8 +131,8 @@ def test_effective_policies_are_shown_without_arguments(declare, put):
     address = declare(message_ttl=5000, max_length=3)
     put("p", {"message-ttl": 1000, "max-length": 100, "dead-letter-exchange": "px"})
     put("o", {"message-ttl": 500, "expires": 900000}, is_operator=True)
-    found = rabbitmq.effective(address)
-    assert found.definition == {"dead-letter-exchange": "px", "expires": 900000, "max-length": 100, "message-ttl": 500}
+    settings = rabbitmq.effective(address)
+    assert settings.definition == {"dead-letter-exchange": "px", "expires": 900000, "max-length": 100, "message-ttl": 500}
     queue = rabbitmq.get_queue(address)
     assert queue.arguments == {"x-message-ttl": 5000, "x-max-length": 3}
     assert (queue.effective["policy"], queue.effective["operator_policy"]) == ("p", "o")
@@ -340,8 +340,8 @@ def test_policies_are_listed_by_rank(vhost, put):
     put("a", {"max-length": 1}, priority=-1.5)
     put("z", {"max-length": 1}, priority=7)
     put("b", {"max-length": 1}, is_operator=True, apply_to="queues", pattern="^x")
-    found = rabbitmq.list_policies(vhost)
-    assert [(p.name, p.is_operator, p.priority) for p in found] == [
+    policies = rabbitmq.list_policies(vhost)
+    assert [(p.name, p.is_operator, p.priority) for p in policies] == [
         ("z", False, 7),
         ("b", False, 0),
         ("a", False, -1.5),

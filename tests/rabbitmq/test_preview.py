@@ -25,14 +25,16 @@ SECOND = timedelta(seconds=1)
 
 def queue_of(vhost, name="q", **arguments):
     address = EntityAddress(vhost, name)
-    given = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    rabbitmq.declare_queue(address, arguments=given)
+    values = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    rabbitmq.declare_queue(address, arguments=values)
     return address
 
 
 def send(queue, *bodies, **properties):
-    found = rabbitmq.Properties(**properties)
-    rabbitmq.publish(queue.namespace, [rabbitmq.Publication(b, routing_key=queue.path, properties=found) for b in bodies])
+    published_properties = rabbitmq.Properties(**properties)
+    rabbitmq.publish(
+        queue.namespace, [rabbitmq.Publication(b, routing_key=queue.path, properties=published_properties) for b in bodies]
+    )
 
 
 def apply(would):
@@ -250,8 +252,8 @@ def world(queues, steps):
     rabbitmq.bind_queue(vhost, "graveyard", "amq.fanout")
     addresses = []
     for number, (exchange, priorities, exact, retroactive) in enumerate(queues, start=1):
-        given = {} if exchange is None else {"dead_letter_exchange": exchange}
-        address = queue_of(vhost, f"q{number}", **given, **({"max_priority": priorities} if priorities else {}))
+        values = {} if exchange is None else {"dead_letter_exchange": exchange}
+        address = queue_of(vhost, f"q{number}", **values, **({"max_priority": priorities} if priorities else {}))
         rabbitmq.set_queue_option(address, exact_expiry=exact, retroactive_ttl=retroactive)
         addresses.append(address)
     for step in steps:

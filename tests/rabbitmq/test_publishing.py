@@ -285,9 +285,9 @@ async def test_publishing_and_consuming_work_under_asyncio(vhost):
     q = declare(vhost)
     try:
         await rabbitmq.publish.aio(vhost, [Publication(b"x", routing_key="q")])
-        found = await rabbitmq.take.aio(q, 1, owner_id=OWNER)
-        assert texts(found) == ["x"]
-        assert (await rabbitmq.acknowledge.aio(q, [found[0].token])).settled
+        deliveries = await rabbitmq.take.aio(q, 1, owner_id=OWNER)
+        assert texts(deliveries) == ["x"]
+        assert (await rabbitmq.acknowledge.aio(q, [deliveries[0].token])).settled
     finally:
         await aio.close()
 
@@ -338,5 +338,5 @@ def test_publications_of_threads_to_several_queues_are_stored_together(vhost, mo
     for queue in (a, b):
         stored = {d.number: bytes(d.body) for d in rabbitmq.take(queue, 20, owner_id=OWNER)}
         for some, published in zip(bodies, outcomes, strict=True):
-            numbers = [dict(one.queues)[queue.path] for one in published]
+            numbers = [dict(publication.queues)[queue.path] for publication in published]
             assert numbers[1] == numbers[0] + 1 and [stored[n] for n in numbers] == some

@@ -63,12 +63,14 @@ def test_a_new_queue_is_empty_and_deleting_frees_its_name(q):
 
 
 def test_a_queue_declared_without_a_name_gets_a_generated_name(vhost):
-    found = [declare_queue(EntityAddress(vhost, "")).address.path for _ in range(2)]
-    assert all(name.startswith("amq.gen-") and len(name) == len("amq.gen-") + 22 for name in found)
-    assert found[0] != found[1]
-    assert not declare_queue(EntityAddress(vhost, found[0]), passive=True).created
-    with refused("ACCESS_REFUSED", f"queue name '{found[0]}' contains reserved prefix 'amq.*'"):  # RMQ-324: by name, passively
-        declare_queue(EntityAddress(vhost, found[0]))
+    stored_queue = [declare_queue(EntityAddress(vhost, "")).address.path for _ in range(2)]
+    assert all(name.startswith("amq.gen-") and len(name) == len("amq.gen-") + 22 for name in stored_queue)
+    assert stored_queue[0] != stored_queue[1]
+    assert not declare_queue(EntityAddress(vhost, stored_queue[0]), passive=True).created
+    with refused(
+        "ACCESS_REFUSED", f"queue name '{stored_queue[0]}' contains reserved prefix 'amq.*'"
+    ):  # RMQ-324: by name, passively
+        declare_queue(EntityAddress(vhost, stored_queue[0]))
 
 
 def test_line_ends_are_removed_from_a_name(vhost):
@@ -172,10 +174,10 @@ def test_a_passive_declaration_only_checks(vhost, q):
     with refused("NOT_FOUND", f"no queue 'q' in vhost '{vhost}'"):
         declare_queue(q, passive=True)
     declare_queue(q, arguments={"x-max-length": 5})
-    found = declare_queue(
+    stored_queue = declare_queue(
         q, passive=True, durable=False, exclusive=True, auto_delete=True, type="bogus", arguments={"x-expires": 0}
     )
-    assert found == (q, 0, 0, False)
+    assert stored_queue == (q, 0, 0, False)
     assert names(vhost) == ["q"]
 
 

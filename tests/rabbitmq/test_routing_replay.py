@@ -49,7 +49,7 @@ def test_the_route_names_each_binding(orders):
 def test_the_route_has_the_same_queues_as_a_publication(orders, key, cc):
     """RMQ-314: also through exchanges bound to exchanges, and an alternate exchange."""
     headers = {"CC": [cc]} if cc else {}
-    if "amq.direct" not in {one.source for one in rabbitmq.list_bindings(orders)}:
+    if "amq.direct" not in {binding.source for binding in rabbitmq.list_bindings(orders)}:
         rabbitmq.bind_exchange(orders, "amq.direct", "orders", "x.#")
         rabbitmq.bind_queue(orders, "eu", "amq.direct", "x.eu")
         rabbitmq.bind_exchange(orders, "orders", "amq.direct", "x.1")
@@ -82,8 +82,8 @@ def test_publications_are_counted_once(orders):
     """A publication that reached two queues is one."""
     publish(orders, "order.eu.1", "order.eu.1", "order.us.1")
     publish(orders, "order.us.1", headers={"n": 1})
-    found = rabbitmq.published_groups(orders)
-    assert {(one.keys, *one.headers): one.count for one in found} == {
+    groups = rabbitmq.published_groups(orders)
+    assert {(group.keys, *group.headers): group.count for group in groups} == {
         (("order.eu.1",),): 2, (("order.us.1",),): 1, (("order.us.1",), "n"): 1,
     }  # fmt: skip
     assert rabbitmq.published_groups(orders, exchange="amq.direct") == []
@@ -95,9 +95,12 @@ def test_draft_bindings_are_replayed(orders):
     draft = RoutingDraft(
         added=(BindingDef("orders", "us", True, "order.us.*"),), removed=(BindingDef("orders", "all", True, "#"),)
     )
-    found = rabbitmq.replay_routing(orders, draft).comparison
-    assert {name: found.outcomes[name] for name in (Outcome.ELSEWHERE, Outcome.FEWER)} == {Outcome.ELSEWHERE: 2, Outcome.FEWER: 1}
-    assert {one.destination: (one.before, one.after) for one in found.destinations} == {
+    comparison = rabbitmq.replay_routing(orders, draft).comparison
+    assert {name: comparison.outcomes[name] for name in (Outcome.ELSEWHERE, Outcome.FEWER)} == {
+        Outcome.ELSEWHERE: 2,
+        Outcome.FEWER: 1,
+    }
+    assert {destination.destination: (destination.before, destination.after) for destination in comparison.destinations} == {
         "all": (3, 0), "us": (0, 2), "eu": (1, 1),
     }  # fmt: skip
     with pytest.raises(InvalidArgument):
@@ -113,5 +116,5 @@ def test_a_draft_policy_is_replayed(orders):
     assert rabbitmq.replay_routing(orders, RoutingDraft()).comparison.changed == 0
     rabbitmq.unbind_queue(orders, "eu", "orders", "order.eu.*")
     policy = Policy("rest", "^orders$", {"alternate-exchange": "amq.fanout"}, "exchanges", 0, False)
-    found = rabbitmq.replay_routing(orders, RoutingDraft(policy=policy)).comparison
-    assert found.outcomes[Outcome.FOUND] == 1 and found.messages == 2
+    comparison = rabbitmq.replay_routing(orders, RoutingDraft(policy=policy)).comparison
+    assert comparison.outcomes[Outcome.FOUND] == 1 and comparison.messages == 2

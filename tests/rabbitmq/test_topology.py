@@ -493,9 +493,9 @@ def test_a_topology_updated_during_changes_agrees_with_a_full_read(vhost):
 
     def watch():
         while not done.is_set():
-            one, other = run(compiled.current(vhost)), whole(vhost)
-            if one.version == other.version:
-                compared.append(contents(one) == contents(other))
+            cached, other = run(compiled.current(vhost)), whole(vhost)
+            if cached.version == other.version:
+                compared.append(contents(cached) == contents(other))
         connections.close_all_of_this_thread()
 
     with ThreadPoolExecutor(5) as threads:

@@ -92,12 +92,12 @@ class Model:
     def of_queue(self, name: str) -> dict:
         arguments = {key.removeprefix("x-"): value for key, value in self.queues[name].items()}
         policies = self.in_force(name, "queues")
-        found = {}
+        results = {}
         for key, called in NUMBERS.items():
             values = [side[key] for side in (arguments, policies) if key in side]
             if values:
-                found[called] = min(values)
-        return found
+                results[called] = min(values)
+        return results
 
     def route(self, exchange: str, key: str) -> set[str]:
         reached, todo, queues = {exchange}, [exchange], set()

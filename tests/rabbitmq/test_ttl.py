@@ -267,8 +267,8 @@ def test_all_zero_ttl_messages_reach_a_consumer_without_a_prefetch_limit(vhost):
             channel = connection.channel()
             channel.consume("q", tag="c", no_ack=no_ack)
             rabbitmq.publish(vhost, [Publication(str(n).encode(), routing_key="q") for n in range(5)])
-            found = channel.deliveries(10)
-            assert [bytes(d.body) for d in found] == [b"0", b"1", b"2", b"3", b"4"]
+            deliveries = channel.deliveries(10)
+            assert [bytes(d.body) for d in deliveries] == [b"0", b"1", b"2", b"3", b"4"]
         assert r.present(q) == [] and r.ledger_agrees(q)
 
 

@@ -45,7 +45,7 @@ def held(request, vhost):
     """A queue with the messages 1 to 12, of which 1 to 10 are unacknowledged and passed; and these by number."""
     q = r.declare(vhost)
     r.send(q, *range(1, 13))
-    deliveries = {one.number: one for one in r.take(q, 10)}
+    deliveries = {delivery.number: delivery for delivery in r.take(q, 10)}
     run(advance_head(entity_id(q), SubQueue.MAIN))
     assert bounds(q) == (1, 11) and bounds_hold(q)
     if request.param == "remembered":
@@ -74,7 +74,7 @@ def test_requeued_messages_are_found_immediately_and_in_order(held, no_ack):
 def test_a_requeued_message_that_has_expired_is_not_delivered(vhost):
     q = r.declare(vhost, message_ttl=100)
     r.send(q, *range(1, 13))
-    deliveries = {one.number: one for one in r.take(q, 10)}
+    deliveries = {delivery.number: delivery for delivery in r.take(q, 10)}
     run(advance_head(entity_id(q), SubQueue.MAIN))
     requeue(q, deliveries, 4)
     r.step(q, 60)
@@ -95,7 +95,7 @@ def test_records_do_not_accumulate(held):
     q, deliveries = held
     for _ in range(5):
         requeue(q, deliveries, 7, counts=False)
-        deliveries = {one.number: one for one in r.take(q, 1)}
+        deliveries = {delivery.number: delivery for delivery in r.take(q, 1)}
         assert list(deliveries) == [7]
     assert returned(q) <= 1
 
@@ -113,17 +113,17 @@ def test_messages_for_consumers_with_capacity_do_not_exceed_the_limit(vhost, no_
         channel = connection.channel()
         channel.consume("q", tag="c", no_ack=no_ack)
         r.send(q, *range(10, 20))
-        found = []
+        results = []
         while got := channel.deliveries(50):
-            found += [int(bytes(d.body)) for d in got]
-    assert found == list(range(10, 20)) and r.ledger_agrees(q)
+            results += [int(bytes(d.body)) for d in got]
+    assert results == list(range(10, 20)) and r.ledger_agrees(q)
 
 
 @pytest.mark.parametrize("name", ["rabbit_take_past_locked", "rabbit_take_no_ack_past_locked"])
 def test_a_delivery_reads_as_many_rows_as_it_returns(vhost, name):
     q = r.declare(vhost)
     r.send(q, *range(300))
-    deliveries = {one.number: one for one in r.take(q, 290)}
+    deliveries = {delivery.number: delivery for delivery in r.take(q, 290)}
     run(advance_head(entity_id(q), SubQueue.MAIN))
     requeue(q, deliveries, 150)
     values = {"entity_id": entity_id(q), "max_count": 3, "past_expired": False}

@@ -44,16 +44,16 @@ def no_timers(monkeypatch):
 @contextmanager
 def counted(monkeypatch):
     """The statements of RabbitMQ's messages inside the block, by name."""
-    found = Counter()
+    counts = Counter()
     for module in (delivering, delivery, publishing):
         plain = module.call
 
         def counting(name, /, plain=plain, **params):
-            found[name] += 1
+            counts[name] += 1
             return plain(name, **params)
 
         monkeypatch.setattr(module, "call", counting)
-    yield found
+    yield counts
     monkeypatch.undo()
 
 
@@ -259,9 +259,9 @@ def test_a_prefetch_of_one_needs_two_statements_for_each_message(no_timers, fres
         await channel.consume.aio("q")
         done, acknowledging = 0, []
         while done < count:
-            found = await channel.deliveries.aio(10, max_wait_seconds=LONG)
-            assert len(found) == 1 and channel.outstanding == 1
-            acknowledging.append(asyncio.create_task(channel.ack.aio(found[0].delivery_tag)))
+            deliveries = await channel.deliveries.aio(10, max_wait_seconds=LONG)
+            assert len(deliveries) == 1 and channel.outstanding == 1
+            acknowledging.append(asyncio.create_task(channel.ack.aio(deliveries[0].delivery_tag)))
             done += 1
         await asyncio.gather(*acknowledging)
         await opening.close.aio(connection)
@@ -275,13 +275,13 @@ def test_a_prefetch_of_one_needs_two_statements_for_each_message(no_timers, fres
 
 def test_waiting_channels_poll_the_database_about_twice_a_second(fresh_epoch, vhost, monkeypatch):
     """However many they are."""
-    found = Counter()
+    counts = Counter()
     drivers = (wake_ups, fetching, fetching.tidying, delivering)
     for module in drivers:
         plain = module.call
 
         def counting(name, /, plain=plain, **params):
-            found[name] += 1
+            counts[name] += 1
             return plain(name, **params)
 
         monkeypatch.setattr(module, "call", counting)
@@ -295,9 +295,9 @@ def test_waiting_channels_poll_the_database_about_twice_a_second(fresh_epoch, vh
             await channel.consume.aio(f"q{n % 20}")
             waiting.append(asyncio.create_task(channel.deliveries.aio(1, max_wait_seconds=3.5)))
         await asyncio.sleep(1)
-        found.clear()
+        counts.clear()
         await asyncio.sleep(2)
-        asked = found.copy()
+        asked = counts.copy()
         await asyncio.gather(*waiting)
         await opening.close.aio(connection)
         await aio.close()

@@ -42,15 +42,15 @@ def test_a_waiting_consumer_gets_messages_that_expire_along_a_chain_of_queues(vh
     last = chain(vhost, 1000, *[0] * 9)
     send(EntityAddress(vhost, "q0"), "x")
     channel.consume(last.path)
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(channel.deliveries(5, max_wait_seconds=20)))
+    results = []
+    thread = threading.Thread(target=lambda: results.extend(channel.deliveries(5, max_wait_seconds=20)))
     thread.start()
     eventually(lambda: has_waiting_receiver(last))
     step(vhost, 1000)
     began = time.monotonic()
     thread.join()
-    assert bodies(found) == "x" and time.monotonic() - began < 10
-    assert [death["queue"] for death in found[0].properties.headers["x-death"]] == [f"q{n}" for n in reversed(range(10))]
+    assert bodies(results) == "x" and time.monotonic() - began < 10
+    assert [death["queue"] for death in results[0].properties.headers["x-death"]] == [f"q{n}" for n in reversed(range(10))]
 
 
 def test_messages_behind_an_unexpired_head_are_not_checked_repeatedly(vhost, channel):

@@ -107,11 +107,11 @@ OPERATIONS = (directly, without_acknowledgement, requeued, copied, in_a_limited_
 @many
 @given(sent=MESSAGES)
 def test_a_message_is_delivered_as_published(broker_database, operation, sent):
-    found = operation(r.declare(new_vhost(), "q"), sent)
-    for delivery, properties in zip(found, sent, strict=True):
+    deliveries = operation(r.declare(new_vhost(), "q"), sent)
+    for delivery, properties in zip(deliveries, sent, strict=True):
         assert delivery.header_table == properties.header_table
-        given = properties.header_table
-        assert table.encode(delivery.properties.headers) == ({} if given is None else table.encode(wire_table.decode(given)))
+        table_ = properties.header_table
+        assert table.encode(delivery.properties.headers) == ({} if table_ is None else table.encode(wire_table.decode(table_)))
         for name in ("content_type", "delivery_mode", "priority", "timestamp", "message_id", "app_id"):
             assert getattr(delivery.properties, name) == getattr(properties, name)
 
@@ -124,12 +124,12 @@ def test_a_dead_letter_has_its_deaths_and_all_published_values(broker_database, 
     dead, queue = r.declare(vhost, "dead"), with_dlx(vhost, "q")
     rabbitmq.reject(queue, r.tokens(*directly(queue, sent)))
     for delivery, properties in zip(got(dead, len(sent)), sent, strict=True):
-        given = wire_table.decode(properties.header_table or b"")
-        found = wire_table.decode(delivery.header_table)
-        assert set(found) - set(given) >= {"x-death", "x-first-death-queue", "x-last-death-queue"}
-        assert table.encode({name: value for name, value in found.items() if name in given}) == table.encode(given)
-        assert [name for name in found if name in given] == list(given)
-        assert table.encode(delivery.properties.headers) == table.encode(found)
+        table_ = wire_table.decode(properties.header_table or b"")
+        decoded = wire_table.decode(delivery.header_table)
+        assert set(decoded) - set(table_) >= {"x-death", "x-first-death-queue", "x-last-death-queue"}
+        assert table.encode({name: value for name, value in decoded.items() if name in table_}) == table.encode(table_)
+        assert [name for name in decoded if name in table_] == list(table_)
+        assert table.encode(delivery.properties.headers) == table.encode(decoded)
 
 
 @many

@@ -115,14 +115,14 @@ def test_an_invalid_x_death_is_replaced(garbage):
     ("count", "read"), [(2**62, 2**62), (2**62 + 1, 2**62), (2**63, 2**62), (1, 1), (0, 1), (-1, 1), (True, 1), ("7", 1)]
 )
 def test_a_count_is_a_positive_number_with_room_to_grow(count, read):
-    [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "count": count}]})
-    assert found.count == read
+    [death] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "count": count}]})
+    assert death.count == read
 
 
 @pytest.mark.parametrize("time", [True, False, "yesterday", None, 1.5])
 def test_an_invalid_time_is_left_out(time):
-    [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": time}]})
-    assert found.time is None
+    [death] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": time}]})
+    assert death.time is None
 
 
 def test_an_entry_without_a_count_counts_as_one_death():
@@ -137,8 +137,8 @@ def test_a_count_is_capped_below_the_maximum_of_a_long(count, after):
 
 
 def test_a_number_is_read_as_a_time():
-    [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": 5}]})
-    assert found.time == 5
+    [death] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": 5}]})
+    assert death.time == 5
 
 
 JSONLIKE = st.recursive(

@@ -75,20 +75,20 @@ EXAMPLE = {
 
 
 def test_a_definitions_file_is_parsed():
-    found = parse(json.dumps(EXAMPLE))
-    assert not found.problems and not found.warnings
-    assert [v.name for v in found.vhosts] == ["/", "shop"]
-    assert [(p.policy.name, p.policy.is_operator, p.policy.priority) for p in found.policies] == [
+    parsed = parse(json.dumps(EXAMPLE))
+    assert not parsed.problems and not parsed.warnings
+    assert [v.name for v in parsed.vhosts] == ["/", "shop"]
+    assert [(p.policy.name, p.policy.is_operator, p.policy.priority) for p in parsed.policies] == [
         ("cap", True, 0),
         ("orders", False, 5),
     ]
-    assert [(q.queue.name, q.queue.type, dict(q.queue.arguments)) for q in found.queues] == [
+    assert [(q.queue.name, q.queue.type, dict(q.queue.arguments)) for q in parsed.queues] == [
         ("orders.new", "classic", {"x-max-length": 10000}),
         ("dead", "quorum", {"x-queue-type": "quorum"}),
     ]
-    assert [(e.vhost, e.exchange.name, e.exchange.type) for e in found.exchanges] == [("shop", "dlx", "fanout")]
-    assert found.bindings[0].binding == BindingDef("dlx", "dead")
-    assert [note.path for note in found.not_taken] == [
+    assert [(e.vhost, e.exchange.name, e.exchange.type) for e in parsed.exchanges] == [("shop", "dlx", "fanout")]
+    assert parsed.bindings[0].binding == BindingDef("dlx", "dead")
+    assert [note.path for note in parsed.not_taken] == [
         "parameters[1]",
         "users[0]",
         "permissions[0]",
@@ -97,12 +97,12 @@ def test_a_definitions_file_is_parsed():
 
 
 def test_a_definitions_file_round_trips():
-    found = parse(EXAMPLE)
-    again = parse(json.loads(json.dumps(definitions.format(found))))
+    parsed = parse(EXAMPLE)
+    again = parse(json.loads(json.dumps(definitions.format(parsed))))
     assert not again.problems
     for member in ("vhosts", "policies", "queues", "exchanges", "bindings"):
-        assert getattr(again, member) == getattr(found, member)
-    assert [p["name"] for p in definitions.format(found)["parameters"]] == ["cap"]
+        assert getattr(again, member) == getattr(parsed, member)
+    assert [p["name"] for p in definitions.format(parsed)["parameters"]] == ["cap"]
 
 
 def test_a_file_of_one_virtual_host_has_only_its_objects():
@@ -205,22 +205,22 @@ def test_every_problem_has_its_path(document, path, text):
 
 
 def test_all_problems_are_found_and_the_rest_is_kept():
-    found = parse({"queues": [{**A_QUEUE, "durable": 1}, A_QUEUE, {"name": "x"}], "policies": [5, A_POLICY]})
-    assert [p.path for p in found.problems] == ["policies[0]", "queues[0].durable", "queues[2].vhost"]
-    assert [q.queue.name for q in found.queues] == ["q"] and [p.policy.name for p in found.policies] == ["p"]
+    parsed = parse({"queues": [{**A_QUEUE, "durable": 1}, A_QUEUE, {"name": "x"}], "policies": [5, A_POLICY]})
+    assert [p.path for p in parsed.problems] == ["policies[0]", "queues[0].durable", "queues[2].vhost"]
+    assert [q.queue.name for q in parsed.queues] == ["q"] and [p.policy.name for p in parsed.policies] == ["p"]
 
 
 def test_a_time_to_live_over_ten_years_is_lowered_with_a_warning():
-    found = parse({"policies": [{**A_POLICY, "definition": {"message-ttl": 10100000000000, "expires": 5}}]})
-    assert found.policies[0].policy.definition == {"message-ttl": 315360000000, "expires": 5}
-    assert [(w.path, w.text) for w in found.warnings] == [
+    parsed = parse({"policies": [{**A_POLICY, "definition": {"message-ttl": 10100000000000, "expires": 5}}]})
+    assert parsed.policies[0].policy.definition == {"message-ttl": 315360000000, "expires": 5}
+    assert [(w.path, w.text) for w in parsed.warnings] == [
         ("policies[0].definition.message-ttl", "10100000000000 is lowered to 315360000000, which is ten years")
     ]
 
 
 def test_a_time_to_live_of_ten_years_is_kept_without_a_warning():
-    found = parse({"policies": [{**A_POLICY, "definition": {"message-ttl": 315360000000}}]})
-    assert found.policies[0].policy.definition == {"message-ttl": 315360000000} and found.warnings == []
+    parsed = parse({"policies": [{**A_POLICY, "definition": {"message-ttl": 315360000000}}]})
+    assert parsed.policies[0].policy.definition == {"message-ttl": 315360000000} and parsed.warnings == []
 
 
 def test_unknown_members_are_reported_as_warnings():
@@ -248,12 +248,12 @@ SECTIONS = st.sampled_from(
 
 @given(st.dictionaries(SECTIONS, JSON | st.lists(MEMBERS, max_size=3)) | JSON)
 def test_any_document_is_read_or_has_problems(document):
-    found = parse(document)
-    assert isinstance(found, Definitions)
-    again = parse(definitions.format(found))
+    parsed = parse(document)
+    assert isinstance(parsed, Definitions)
+    again = parse(definitions.format(parsed))
     assert not again.problems
     for member in ("queues", "bindings", "policies"):
-        assert len(getattr(again, member)) == len(getattr(found, member))
+        assert len(getattr(again, member)) == len(getattr(parsed, member))
 
 
 def test_a_policy_round_trips():

@@ -105,6 +105,6 @@ def test_a_binding_has_the_properties_key_of_rabbitmq():
     assert properties_key("a.b", {}) == "a.b"
     assert properties_key("", {}) == "~"
     assert properties_key("k", {"a": 1}) == "k~98008c5a75407710ff0407"  # as it is stored
-    one, other = properties_key("k", {"a": 1, "b": "2"}), properties_key("k", {"b": "2", "a": 1})
-    assert one == other and one.startswith("k~")
-    assert one != properties_key("k", {"a": Typed("long", 1), "b": "2"})
+    first, other = properties_key("k", {"a": 1, "b": "2"}), properties_key("k", {"b": "2", "a": 1})
+    assert first == other and first.startswith("k~")
+    assert first != properties_key("k", {"a": Typed("long", 1), "b": "2"})

@@ -227,9 +227,9 @@ def test_a_larger_target_group_size_wins_between_policies():
 
 
 def test_the_argument_wins_where_values_are_no_numbers():
-    given = {"x-dead-letter-exchange": "mine", "x-dead-letter-routing-key": "k", "x-overflow": "drop-head"}
+    values = {"x-dead-letter-exchange": "mine", "x-dead-letter-routing-key": "k", "x-overflow": "drop-head"}
     policy = a_policy(definition={"dead-letter-exchange": "theirs", "dead-letter-routing-key": "t", "overflow": "reject-publish"})
-    in_force = effective_queue(given, policy)
+    in_force = effective_queue(values, policy)
     assert in_force.values == {
         "dead_letter_exchange": "mine",
         "dead_letter_routing_key": "k",
@@ -271,8 +271,8 @@ def test_the_argument_wins_over_the_policys_alternate_exchange():
 
 def test_a_quorum_queue_has_a_delivery_limit():
     assert effective_queue({}).values == {}
-    found = effective_queue({}, queue_type="quorum")
-    assert (found.values, found.sources) == ({"delivery_limit": 20}, {"delivery_limit": "default"})
+    settings = effective_queue({}, queue_type="quorum")
+    assert (settings.values, settings.sources) == ({"delivery_limit": 20}, {"delivery_limit": "default"})
     assert effective_queue({"x-delivery-limit": -1}, queue_type="quorum").values == {}
     assert effective_queue({}, a_policy(definition={"delivery-limit": 0}), queue_type="quorum").values["delivery_limit"] == 0
     assert effective_queue({"x-delivery-limit": -1}, a_policy(definition={"delivery-limit": 3}), queue_type="quorum").values == {
@@ -282,8 +282,8 @@ def test_a_quorum_queue_has_a_delivery_limit():
 
 
 def test_some_settings_can_be_set_only_by_argument():
-    found = effective_queue({"x-max-priority": 5, "x-single-active-consumer": True})
-    assert found.values == {"max_priority": 5, "single_active_consumer": True}
+    settings = effective_queue({"x-max-priority": 5, "x-single-active-consumer": True})
+    assert settings.values == {"max_priority": 5, "single_active_consumer": True}
 
 
 NUMBERS = ("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "consumer-timeout")
@@ -297,12 +297,12 @@ DEFINITIONS = st.dictionaries(st.sampled_from(NUMBERS), st.integers(1, 9)).flatm
 def test_the_effective_settings_agree_with_a_naive_merge(given_, users, operators):
     sides = [{f"x-{k}": v for k, v in given_.items()}, users or {}, operators or {}]
     user, operator = (d and a_policy(n, definition=d) for n, d in (("u", users), ("o", operators)))
-    found = effective_queue(sides[0], user or None, operator or None)
+    settings = effective_queue(sides[0], user or None, operator or None)
     for key in (*NUMBERS, *TEXTS):
         said = [value for value in (given_.get(key), sides[2].get(key), sides[1].get(key)) if value is not None]
         name = key.replace("-", "_")
         wanted = None if not said else min(said) if key in NUMBERS else said[0]
-        assert found.values.get(name) == wanted
-        assert sorted(map(str, said)) == sorted(str(c.value) for c in found.candidates.get(name, ()))
-        assert [c.wins for c in found.candidates.get(name, ())] == [i == 0 for i in range(len(said))]
-    assert found.values.keys() - {"policy", "operator_policy"} == found.sources.keys() == found.candidates.keys()
+        assert settings.values.get(name) == wanted
+        assert sorted(map(str, said)) == sorted(str(c.value) for c in settings.candidates.get(name, ()))
+        assert [c.wins for c in settings.candidates.get(name, ())] == [i == 0 for i in range(len(said))]
+    assert settings.values.keys() - {"policy", "operator_policy"} == settings.sources.keys() == settings.candidates.keys()

@@ -53,10 +53,10 @@ def _types(value):
 def test_a_table_round_trips(table):
     stored = json.loads(json.dumps(encode(table)))
     assert "\x00" not in json.dumps(stored, ensure_ascii=False)  # PostgreSQL could not keep it
-    found = decode(stored)
-    assert found == table
-    assert _types(found) == _types(table)
-    assert encode(found) == stored
+    decoded = decode(stored)
+    assert decoded == table
+    assert _types(decoded) == _types(table)
+    assert encode(decoded) == stored
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_table_round_trips(table):
 def test_values_are_stored_with_their_type(value, stored):
     assert encode({"a": value}) == {"a": stored}
     expected = Typed("float", 0.10000000149011612) if repr(value) == "Typed('float', 0.1)" else value
-    (found,) = decode({"a": stored}).values()
-    assert (found, repr(found)) == (expected, repr(expected))
+    (decoded,) = decode({"a": stored}).values()
+    assert (decoded, repr(decoded)) == (expected, repr(expected))
 
 
 @pytest.mark.parametrize(

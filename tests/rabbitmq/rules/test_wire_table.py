@@ -62,10 +62,10 @@ def test_changed_headers_are_encoded_again_and_the_others_stay(encoded, change, 
     headers = decode(encoded)
     removed = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
     after = {name: value for name, value in headers.items() if name not in removed} | change
-    found = merged(encoded, table.encode(after) or None)
-    assert table.encode(decode(found)) == table.encode(after)
+    merged_table = merged(encoded, table.encode(after) or None)
+    assert table.encode(decode(merged_table)) == table.encode(after)
     kept = [name for name in wire_order(encoded) if name in after]
-    assert wire_order(found)[: len(kept)] == kept
+    assert wire_order(merged_table)[: len(kept)] == kept
 
 
 def wire_order(encoded):
