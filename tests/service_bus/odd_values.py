@@ -111,9 +111,9 @@ def _operation(w: SimpleNamespace) -> operations.Operation:
 
 
 def _claimed(w: SimpleNamespace) -> operations.Operation:
-    found = operations.claim(w.ns, _operation(w).id, "t")
-    assert found is not None
-    return found
+    operation = operations.claim(w.ns, _operation(w).id, "t")
+    assert operation is not None
+    return operation
 
 
 def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:

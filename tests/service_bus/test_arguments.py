@@ -94,9 +94,9 @@ def test_names_in_a_publication_are_checked(vhost, wrong):
 @pytest.mark.parametrize("wrong", [NUL, HALF, 5, None], ids=ascii)
 @pytest.mark.parametrize("name", ["name", "pattern", "apply_to"])
 def test_a_policys_texts_are_checked(vhost, name, wrong):
-    given = {"name": "p", "pattern": "", "apply_to": "all", "priority": 0, "definition": {"max-length": 1}, name: wrong}
+    values = {"name": "p", "pattern": "", "apply_to": "all", "priority": 0, "definition": {"max-length": 1}, name: wrong}
     with pytest.raises(InvalidPolicy, match="^" + name.replace("_", "-")):
-        rabbitmq.set_policy(vhost, Policy(**given))
+        rabbitmq.set_policy(vhost, Policy(**values))
     assert rabbitmq.list_policies(vhost) == []
 
 

@@ -107,13 +107,16 @@ def test_with_documented_behaviour_a_change_of_settings_ends_locks(make_queue, n
 
 def test_the_effective_settings_name_the_namespace_as_their_source(make_queue, documented):
     queue = make_queue()
-    found = entities.effective(queue)
-    assert found["expiry_mode"] == (ExpiryMode.ON_ACTIVITY, "namespace") and found["drops_locks_on_change"] == (True, "namespace")
-    assert found["peek_shows_default_expiry"] == (False, "namespace")
+    settings = entities.effective(queue)
+    assert settings["expiry_mode"] == (ExpiryMode.ON_ACTIVITY, "namespace") and settings["drops_locks_on_change"] == (
+        True,
+        "namespace",
+    )
+    assert settings["peek_shows_default_expiry"] == (False, "namespace")
     entities.update_queue(queue, expiry_mode="eager", drops_locks_on_change=False, peek_shows_default_expiry=True)
-    found = entities.effective(queue)
-    assert found["peek_shows_default_expiry"] == (True, "entity")
-    assert found["expiry_mode"] == (ExpiryMode.EAGER, "entity") and found["drops_locks_on_change"] == (False, "entity")
+    settings = entities.effective(queue)
+    assert settings["peek_shows_default_expiry"] == (True, "entity")
+    assert settings["expiry_mode"] == (ExpiryMode.EAGER, "entity") and settings["drops_locks_on_change"] == (False, "entity")
     namespaces.update_namespace(documented, behaviour="convenient")
     assert entities.update_queue(queue, expiry_mode=None).settings.expiry_mode is None
     assert entities.effective(queue)["expiry_mode"] == (ExpiryMode.EAGER, "default")
@@ -145,7 +148,7 @@ def test_an_export_keeps_the_behaviour_and_the_maximum_size(documented, make_que
 def test_the_emulators_configuration_can_set_the_behaviour(broker_database):
     def applied(more):
         plan = read('{"UserConfig": {"Namespaces": [{"Name": "emulated"' + more + "}]}}")
-        return plan.problems or [(one.did, one.settings) for one in emulator_config.apply_plan(plan)]
+        return plan.problems or [(change.did, change.settings) for change in emulator_config.apply_plan(plan)]
 
     assert applied(', "Behaviour": "documented"') == [("created", {})]
     assert applied("") == [("unchanged", {})]

@@ -392,16 +392,16 @@ def test_deferred_messages_are_received_only_by_number(queue, step):
     sent(queue, "a", "b")
     service_bus.defer(queue, tokens(service_bus.receive(queue, 2)), {"why": "later"})
     assert service_bus.receive(queue) == []
-    (one,) = service_bus.receive_deferred(queue, [1])
-    assert (one.state, one.properties["why"], one.delivery_count) == (MessageState.DEFERRED, "later", 0)
+    (message,) = service_bus.receive_deferred(queue, [1])
+    assert (message.state, message.properties["why"], message.delivery_count) == (MessageState.DEFERRED, "later", 0)
     with pytest.raises(MessageNotFound):
         service_bus.receive_deferred(queue, [1, 2])  # one of them is locked: none is taken
     assert service_bus.receive_deferred(queue, [2])
-    service_bus.abandon(queue, [one.lock_token])
+    service_bus.abandon(queue, [message.lock_token])
     assert service_bus.receive(queue) == []  # it stays deferred
-    (one,) = service_bus.receive_deferred(queue, [1])
-    assert one.delivery_count == 1
-    assert service_bus.complete(queue, [one.lock_token]).settled
+    (message,) = service_bus.receive_deferred(queue, [1])
+    assert message.delivery_count == 1
+    assert service_bus.complete(queue, [message.lock_token]).settled
 
 
 def test_a_lock_of_a_deferred_message_that_ends_is_a_failed_delivery(queue, step):
@@ -510,9 +510,9 @@ def test_a_scheduled_message_appears_when_due_under_a_new_number(queue, step):
     (waiting,) = service_bus.peek(queue)
     assert (waiting.sequence_number, waiting.state, waiting.expires_at) == (number, MessageState.SCHEDULED, None)
     step(7 * MINUTE)  # nobody looked when it became due: its life began then all the same
-    (found,) = service_bus.receive(queue)
-    assert (found.sequence_number, found.enqueued_at) == (3, due)
-    assert found.expires_at == due + 10 * MINUTE
+    (message,) = service_bus.receive(queue)
+    assert (message.sequence_number, message.enqueued_at) == (3, due)
+    assert message.expires_at == due + 10 * MINUTE
 
 
 def test_a_message_scheduled_in_the_past_is_sent_immediately(queue):
@@ -582,8 +582,8 @@ def test_peek_shows_a_due_message_as_active_with_its_end(make_queue, step, time_
     step(5 * MINUTE)
     (peeked,) = service_bus.peek(queue)
     assert (peeked.state, peeked.enqueued_at, peeked.expires_at) == (MessageState.ACTIVE, due, due + 10 * MINUTE)
-    (found,) = service_bus.receive(queue)
-    assert (found.enqueued_at, found.expires_at) == (peeked.enqueued_at, peeked.expires_at)
+    (message,) = service_bus.receive(queue)
+    assert (message.enqueued_at, message.expires_at) == (peeked.enqueued_at, peeked.expires_at)
 
 
 def test_purge_keeps_locked_and_later_messages(queue):

@@ -74,10 +74,10 @@ def listeners(address):
     """The calls of this process that wait for messages of a queue."""
     number = entity_id(address)
     return [
-        one
+        listener
         for (_, watched, _), found in dispatcher._dispatchers.items()
         if watched.entity_id == number
-        for one in found._listeners
+        for listener in found._listeners
     ]
 
 

@@ -46,12 +46,12 @@ def receive(request):
 
 def test_messages_are_completed_and_the_next_messages_received(queue, held, receive):
     """SB-080, SB-061"""
-    found = receive(queue, 2, completing=held)
-    assert isinstance(found, Received) and isinstance(found, list)
-    assert bodies(found) == ["3", "4"]
-    assert found.completed == SettleReport(tuple((token, n) for n, token in enumerate(held, 1)), ())
+    messages = receive(queue, 2, completing=held)
+    assert isinstance(messages, Received) and isinstance(messages, list)
+    assert bodies(messages) == ["3", "4"]
+    assert messages.completed == SettleReport(tuple((token, n) for n, token in enumerate(held, 1)), ())
     assert bodies(service_bus.peek(queue)) == list("34567")
-    assert len(service_bus.complete(queue, tokens(found)).settled) == 2
+    assert len(service_bus.complete(queue, tokens(messages)).settled) == 2
     assert ledger_agrees(queue)
 
 
@@ -79,25 +79,25 @@ def test_foreign_doubled_unknown_and_lost_tokens_are_reported_and_the_rest_is_co
     service_bus.send(other, [Message()] * 3)
     foreign = tokens(service_bus.receive(other, 3))
     wrong = [foreign[1], UUID(int=held[1].int ^ (1 << 127)), uuid4()]
-    found = receive(queue, 1, completing=[held[0], wrong[0], held[0], wrong[1], held[2], wrong[2]])
-    assert found.completed == SettleReport(((held[0], 1), (held[2], 3)), tuple(wrong))
-    assert bodies(found) == ["3"]
+    messages = receive(queue, 1, completing=[held[0], wrong[0], held[0], wrong[1], held[2], wrong[2]])
+    assert messages.completed == SettleReport(((held[0], 1), (held[2], 3)), tuple(wrong))
+    assert bodies(messages) == ["3"]
     step(timedelta(minutes=2))
-    found = receive(queue, 1, completing=[held[1]])
-    assert found.completed == SettleReport((), (held[1],))
-    assert bodies(found) == ["1"]
+    messages = receive(queue, 1, completing=[held[1]])
+    assert messages.completed == SettleReport((), (held[1],))
+    assert bodies(messages) == ["1"]
 
 
 def test_a_single_lost_token_is_reported_too(queue, held, receive):
     lost = uuid4()
-    found = receive(queue, completing=lost)
-    assert (bodies(found), found.completed.lost) == (["3"], (lost,))
+    messages = receive(queue, completing=lost)
+    assert (bodies(messages), messages.completed.lost) == (["3"], (lost,))
     assert receive(queue, completing=str(held[0])).completed.settled == ((held[0], 1),)
 
 
 def test_without_tokens_the_call_is_a_plain_receive(queue, held, receive):
-    found = receive(queue, 1, completing=[])
-    assert (bodies(found), found.completed) == (["3"], SettleReport((), ()))
+    messages = receive(queue, 1, completing=[])
+    assert (bodies(messages), messages.completed) == (["3"], SettleReport((), ()))
     assert type(receive(queue, 1)) is list
 
 
@@ -132,8 +132,8 @@ def test_an_entity_with_sessions_is_refused(make_queue, receive):
 def test_without_a_next_message_the_tokens_are_completed_before_the_wait(queue, receive):
     service_bus.send(queue, [Message()])
     held = tokens(service_bus.receive(queue))
-    found = receive(queue, completing=held, max_wait_seconds=0.2)
-    assert (list(found), found.completed.settled) == ([], ((held[0], 1),))
+    messages = receive(queue, completing=held, max_wait_seconds=0.2)
+    assert (list(messages), messages.completed.settled) == ([], ((held[0], 1),))
     assert service_bus.peek(queue) == []
 
 
@@ -147,33 +147,33 @@ def test_a_recreated_queue_completes_only_its_own_messages(queue, receive):
     service_bus.send(queue, [Message(b"a"), Message(b"b")])
     held = tokens(service_bus.receive(queue))
     entity_cache._entities.update(known)
-    found = receive(queue, completing=held)
-    assert (bodies(found), found.completed.settled) == (["b"], ((held[0], 1),))
+    messages = receive(queue, completing=held)
+    assert (bodies(messages), messages.completed.settled) == (["b"], ((held[0], 1),))
     entities.delete_queue(queue)
     with pytest.raises(EntityNotFound):
-        receive(queue, completing=tokens(found))
+        receive(queue, completing=tokens(messages))
 
 
 def test_dead_letters_can_be_completed_with_a_receive(queue, held, receive):
     service_bus.dead_letter(queue, held)
     dead = tokens(receive(queue.dead_letter, 2))
-    found = receive(queue.dead_letter, 2, completing=dead)
-    assert (bodies(found), len(found.completed.settled)) == (["2"], 2)
+    messages = receive(queue.dead_letter, 2, completing=dead)
+    assert (bodies(messages), len(messages.completed.settled)) == (["2"], 2)
     assert ledger_agrees(queue)
 
 
 def test_completed_messages_are_not_renewed(queue, receive):
     service_bus.send(queue, [Message()] * 2)
     held = tokens(service_bus.receive(queue, auto_renew=timedelta(minutes=5)))
-    found = receive(queue, completing=held, auto_renew=timedelta(minutes=5))
-    assert held[0] not in renewer.tokens() and found[0].lock_token in renewer.tokens()
-    service_bus.complete(queue, tokens(found))
+    messages = receive(queue, completing=held, auto_renew=timedelta(minutes=5))
+    assert held[0] not in renewer.tokens() and messages[0].lock_token in renewer.tokens()
+    service_bus.complete(queue, tokens(messages))
 
 
 def test_completing_and_receiving_is_part_of_a_callers_transaction(queue, held):
     with transaction.atomic(), connections.callers_transaction():
-        found = service_bus.receive(queue, 2, completing=held)
-        assert (bodies(found), len(found.completed.settled)) == (["3", "4"], 3)
+        messages = service_bus.receive(queue, 2, completing=held)
+        assert (bodies(messages), len(messages.completed.settled)) == (["3", "4"], 3)
         transaction.set_rollback(True)
     assert len(service_bus.complete(queue, held).settled) == 3
     assert bodies(service_bus.receive(queue, 2)) == ["3", "4"]

@@ -62,15 +62,15 @@ def _groups(queue):
 def test_dead_letters_are_grouped_by_reason_and_pattern(make_queue):
     queue = make_queue()
     _dead(queue, ("Schema", "no field 'a' in 1"), ("Schema", "no field 'b' in 2"), ("Schema", "bad total 3"), (None, None))
-    found = _groups(queue)
-    assert [group.count for group in found.groups] == [2, 1, 1]
-    assert {(group.reason, group.description): group.count for group in found.groups} == {
+    groups = _groups(queue)
+    assert [group.count for group in groups.groups] == [2, 1, 1]
+    assert {(group.reason, group.description): group.count for group in groups.groups} == {
         ("Schema", "no field * in *"): 2,
         ("", ""): 1,
         ("Schema", "bad total *"): 1,
     }
-    assert (found.total, found.examined, found.capped) == (4, 4, False)
-    assert all(group.address == queue.dead_letter and sum(group.recent) == group.count for group in found.groups)
+    assert (groups.total, groups.examined, groups.capped) == (4, 4, False)
+    assert all(group.address == queue.dead_letter and sum(group.recent) == group.count for group in groups.groups)
 
 
 def test_groups_have_a_trend_and_first_and_last_times(make_queue):
@@ -100,9 +100,9 @@ def test_the_work_is_bounded_and_the_newest_messages_are_grouped(make_queue, mon
     monkeypatch.setattr(dead_letters, "LEAST_OF_LIST", 2)
     queue = make_queue()
     _dead(queue, ("Old", ""), ("New", ""), ("New", ""))
-    found = _groups(queue)
-    assert [(group.reason, group.count) for group in found.groups] == [("New", 2)]
-    assert (found.total, found.examined, found.capped) == (3, 2, True)
+    groups = _groups(queue)
+    assert [(group.reason, group.count) for group in groups.groups] == [("New", 2)]
+    assert (groups.total, groups.examined, groups.capped) == (3, 2, True)
 
 
 def test_short_lists_leave_their_share_to_long_lists():
@@ -135,7 +135,7 @@ def test_dead_letters_of_rabbitmq_are_grouped(db):
     rabbitmq.declare_queue(EntityAddress(vhost, "dead"))
     rabbitmq.bind_queue(vhost, "dead", "graves", "")
     rabbitmq.publish(vhost, [Publication(b"x", routing_key="mail")] * 2)
-    rabbitmq.reject(mail, [one.token for one in rabbitmq.take(mail, 2, owner_id=1_000_004)])
+    rabbitmq.reject(mail, [delivery.token for delivery in rabbitmq.take(mail, 2, owner_id=1_000_004)])
     rabbitmq.publish(vhost, [Publication(b"alive", routing_key="dead")])
     [group] = _groups(mail).groups
     assert (group.address.path, group.reason, group.origin, group.count) == ("dead", "rejected", "mail", 2)

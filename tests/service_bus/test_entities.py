@@ -88,13 +88,13 @@ def test_a_deleted_namespace_keeps_its_history_under_a_name_marked_as_deleted(sp
     ):
         with pytest.raises(EntityNotFound):
             gone()
-    assert "space" not in [found.name for found in (*namespaces.list_namespaces(), *reads.namespaces())]
+    assert "space" not in [namespace.name for namespace in (*namespaces.list_namespaces(), *reads.namespaces())]
     assert not SharedAccessPolicy.objects.filter(namespace=space.id).exists()
     buried = Namespace.objects.get(id=space.id).name
     assert buried.startswith("space (deleted ") and str(space.id) in buried
     with pytest.raises(EntityNotFound):
         entities.create_queue(EntityAddress(buried, "orders"))
-    assert [found.address.namespace for found in reads.find("kept").matches] == [buried]
+    assert [match.address.namespace for match in reads.find("kept").matches] == [buried]
     assert {event.address for event in reads.timeline(entity_id, 1)} == {EntityAddress(buried, ORDERS.path)}
     assert namespaces.create_namespace("space", Family.SERVICE_BUS).id != space.id and entities.list_queues("space") == []
 
@@ -114,9 +114,9 @@ def test_a_rollback_of_the_callers_transaction_undoes_a_creation(transactional_d
 def test_a_new_queue_has_the_services_defaults_and_keeps_its_casing(space):
     queue = entities.create_queue(ORDERS)
     assert queue.settings == QueueSettings()
-    found = entities.get_queue(EntityAddress("SPACE", "orders"))
-    assert found == queue
-    assert str(found.address) == "space/Orders"
+    stored_queue = entities.get_queue(EntityAddress("SPACE", "orders"))
+    assert stored_queue == queue
+    assert str(stored_queue.address) == "space/Orders"
 
 
 def test_settings_round_trip(space):
@@ -212,10 +212,10 @@ def test_an_update_counts_as_activity_and_reading_does_not(space):
 
 def test_each_setting_has_its_source(space):
     entities.create_queue(ORDERS, max_delivery_count=3)
-    found = entities.effective(ORDERS)
-    assert found["max_delivery_count"] == (3, "entity")
-    assert found["lock_duration"] == (MIN, "default")
-    assert found["default_message_time_to_live"] == (None, "default")
+    settings = entities.effective(ORDERS)
+    assert settings["max_delivery_count"] == (3, "entity")
+    assert settings["lock_duration"] == (MIN, "default")
+    assert settings["default_message_time_to_live"] == (None, "default")
 
 
 def test_a_deletion_frees_the_name_immediately_and_removes_the_counter(space):

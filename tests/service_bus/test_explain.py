@@ -37,9 +37,9 @@ def reason(address, number, code):
 def test_the_first_message_is_next_and_the_others_are_behind(queue):
     service_bus.send(queue, [Message(b"x") for _ in range(3)])
     assert codes(queue, 1) == [Code.NEXT]
-    found = service_bus.explain(queue, 3)
-    assert (found.deliverable, found.at, found.message.sequence_number) == (True, now(queue), 3)
-    assert found.reasons[0].text == "2 messages ahead."
+    explanation = service_bus.explain(queue, 3)
+    assert (explanation.deliverable, explanation.at, explanation.message.sequence_number) == (True, now(queue), 3)
+    assert explanation.reasons[0].text == "2 messages ahead."
     service_bus.receive(queue, 2)
     assert codes(queue, 3) == [Code.NEXT]
 
@@ -70,11 +70,11 @@ def test_all_reasons_are_listed(make_queue, step):
     service_bus.receive(queue)
     step(40 * SECOND)
     entities.update_queue(queue, status=EntityStatus.RECEIVE_DISABLED)
-    found = service_bus.explain(queue, 1)
-    assert [r.code for r in found.obstacles] == [Code.STATUS, Code.LOCKED, Code.EXPIRED]
-    assert "can still settle it until the lock ends (SB-026)" in found.obstacles[2].text
-    assert found.obstacles[2].change == "If it is not completed, it moves to the dead-letter queue when the lock ends."
-    assert found.reasons[3].code == Code.LAST_DELIVERY
+    explanation = service_bus.explain(queue, 1)
+    assert [r.code for r in explanation.obstacles] == [Code.STATUS, Code.LOCKED, Code.EXPIRED]
+    assert "can still settle it until the lock ends (SB-026)" in explanation.obstacles[2].text
+    assert explanation.obstacles[2].change == "If it is not completed, it moves to the dead-letter queue when the lock ends."
+    assert explanation.reasons[3].code == Code.LAST_DELIVERY
 
 
 def test_a_scheduled_message_is_explained_with_its_due_time(queue, step):
@@ -100,9 +100,9 @@ def test_a_dead_letter_is_delivered_from_its_own_queue(queue):
     service_bus.send(queue, [Message(b"x")])
     [message] = service_bus.receive(queue)
     service_bus.dead_letter(queue, [message.lock_token], "Broken")
-    found = service_bus.explain(queue, 1)
-    assert (found.deliverable, [r.code for r in found.reasons]) == (True, [Code.DEAD_LETTER, Code.NEXT])
-    assert "(Broken)" in found.reasons[0].text
+    explanation = service_bus.explain(queue, 1)
+    assert (explanation.deliverable, [r.code for r in explanation.reasons]) == (True, [Code.DEAD_LETTER, Code.NEXT])
+    assert "(Broken)" in explanation.reasons[0].text
 
 
 def test_an_expiry_from_the_default_is_marked_as_computed(make_queue, step):
@@ -132,10 +132,10 @@ def test_the_explanation_of_a_forwarded_message_names_the_target(make_queue):
     [message] = service_bus.receive(source)
     service_bus.dead_letter(source, [message.lock_token])
     entities.update_queue(source, forward_dead_lettered_messages_to=target.path)
-    found = service_bus.explain(source, 1)
-    assert [r.code for r in found.reasons] == [Code.FORWARDED, Code.DEAD_LETTER]
-    assert found.reasons[0].text == f"Dead letters are forwarded to '{target.path}' (SB-171); receive them there."
-    assert not found.deliverable
+    explanation = service_bus.explain(source, 1)
+    assert [r.code for r in explanation.reasons] == [Code.FORWARDED, Code.DEAD_LETTER]
+    assert explanation.reasons[0].text == f"Dead letters are forwarded to '{target.path}' (SB-171); receive them there."
+    assert not explanation.deliverable
 
 
 def test_the_explanation_of_a_message_in_transfer_names_the_target(make_queue, monkeypatch):
@@ -148,19 +148,19 @@ def test_the_explanation_of_a_message_in_transfer_names_the_target(make_queue, m
     with service_bus.transaction(via=via) as tx:
         tx.complete(via, [message.lock_token])
         tx.send(target, [Message(b"x")])
-    found = service_bus.explain(via, 2)
-    assert [r.code for r in found.reasons] == [Code.TRANSFER]
-    assert found.reasons[0].text == f"It is being forwarded to '{target.path}' and leaves with the next transfer."
-    assert not found.deliverable
+    explanation = service_bus.explain(via, 2)
+    assert [r.code for r in explanation.reasons] == [Code.TRANSFER]
+    assert explanation.reasons[0].text == f"It is being forwarded to '{target.path}' and leaves with the next transfer."
+    assert not explanation.deliverable
 
 
 def test_a_scheduled_message_of_a_topic_waits_for_its_subscriptions(namespace):
     topic = EntityAddress(namespace, "news")
     entities.create_topic(topic)
     service_bus.send(topic, [Message(b"x", scheduled_enqueue_at=now(topic) + SECOND)])
-    [found] = service_bus.explain(topic, 1).reasons
+    [reason] = service_bus.explain(topic, 1).reasons
     assert (
-        found.change == "When due, it goes to the topic's subscriptions with a new sequence number. It can be cancelled before."
+        reason.change == "When due, it goes to the topic's subscriptions with a new sequence number. It can be cancelled before."
     )
 
 

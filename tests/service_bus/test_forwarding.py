@@ -25,10 +25,10 @@ def test_messages_are_forwarded_in_order_and_keep_their_original_number(make_que
     first = make_queue(forward_to=middle.path)
     service_bus.send(last, [Message(b"own")])
     service_bus.send(first, [Message(b"%d" % i) for i in range(3)])
-    found = service_bus.receive(last, 9)
-    assert [m.body for m in found] == [b"own", b"0", b"1", b"2"]
-    assert [m.sequence_number for m in found] == [1, 2, 3, 4]
-    assert [m.enqueued_sequence_number for m in found] == [None, 1, 2, 3]
+    messages = service_bus.receive(last, 9)
+    assert [m.body for m in messages] == [b"own", b"0", b"1", b"2"]
+    assert [m.sequence_number for m in messages] == [1, 2, 3, 4]
+    assert [m.enqueued_sequence_number for m in messages] == [None, 1, 2, 3]
     for address in (first, middle, last):
         assert ledger_agrees(address)
     assert service_bus.peek(first) == [] and [e.kind for e in events(first)][-1] == 17
@@ -79,12 +79,12 @@ def test_a_message_is_forwarded_at_most_four_times(make_queue):
 
 def test_a_forwarding_cycle_ends_at_the_hop_limit(make_queue):
     """SB-176: circles are not refused."""
-    one = make_queue()
-    two = make_queue(forward_to=one.path)
-    entities.update_queue(one, forward_to=two.path)
-    service_bus.send(one, [Message(b"m")])
-    assert len(service_bus.peek(one.dead_letter)) + len(service_bus.peek(two.dead_letter)) == 1
-    assert ledger_agrees(one) and ledger_agrees(two)
+    source = make_queue()
+    two = make_queue(forward_to=source.path)
+    entities.update_queue(source, forward_to=two.path)
+    service_bus.send(source, [Message(b"m")])
+    assert len(service_bus.peek(source.dead_letter)) + len(service_bus.peek(two.dead_letter)) == 1
+    assert ledger_agrees(source) and ledger_agrees(two)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_forwarding_to_a_topic_applies_its_rules(make_queue, namespace):
     entities.create_subscription(where)
     source = make_queue(forward_to="topic")
     service_bus.send(source, [Message(b"before"), Message(b"m")])
-    found = service_bus.receive(where, 5)
-    assert [(m.body, m.enqueued_sequence_number) for m in found] == [(b"before", 1), (b"m", 2)]
+    messages = service_bus.receive(where, 5)
+    assert [(m.body, m.enqueued_sequence_number) for m in messages] == [(b"before", 1), (b"m", 2)]
 
 
 def test_a_subscription_can_forward(make_queue, namespace):

@@ -155,9 +155,9 @@ def test_an_empty_send_does_not_wait(queue, callers):
 def test_a_refused_send_does_not_affect_the_others(queue, callers, groups):
     too_large = (service_bus.send, queue, [Message(b"x" * 300 * 1024)])
     first, b, c = sends(queue, "a", "b", "c")
-    found = gathered(callers, slow_sends(queue), first, [b, too_large, c])
-    assert [found[0], found[1], found[3]] == [[1], [2], [3]]
-    assert isinstance(found[2], MessageTooLarge)
+    outcomes = gathered(callers, slow_sends(queue), first, [b, too_large, c])
+    assert [outcomes[0], outcomes[1], outcomes[3]] == [[1], [2], [3]]
+    assert isinstance(outcomes[2], MessageTooLarge)
     assert groups == [1, 3, 1, 1, 1]
 
 
@@ -288,8 +288,8 @@ def complete(queue, *tokens):
 
 def test_concurrent_settlements_are_one_statement_with_separate_results(queue, held, callers, groups):
     calls = [complete(queue, held[1]), complete(queue, held[2], held[3]), (service_bus.complete, queue, held[4])]
-    found = gathered(callers, slow_settlements(queue), complete(queue, held[0]), calls)
-    assert found == [
+    outcomes = gathered(callers, slow_settlements(queue), complete(queue, held[0]), calls)
+    assert outcomes == [
         SettleReport(((held[0], 1),), ()),
         SettleReport(((held[1], 2),), ()),
         SettleReport(((held[2], 3), (held[3], 4)), ()),
@@ -349,9 +349,9 @@ def test_an_empty_settlement_does_not_wait_and_an_invalid_token_is_refused_immed
 )
 def test_only_settlements_of_the_same_kind_are_combined(queue, held, callers, groups, case, options):
     calls = [(case, queue, [token], *options) for token in held[1:4]] + [complete(queue, held[4])]
-    found = gathered_beside(callers, queue, (case, queue, [held[0]], *options), calls)
-    assert [report.settled for report in found] == [((token, n),) for n, token in enumerate(held[:5], 1)]
-    assert all(report.lost == () for report in found)
+    outcomes = gathered_beside(callers, queue, (case, queue, [held[0]], *options), calls)
+    assert [report.settled for report in outcomes] == [((token, n),) for n, token in enumerate(held[:5], 1)]
+    assert all(report.lost == () for report in outcomes)
     assert sorted(groups[-3:]) == [1, 1, 3]
     left = {message.sequence_number: message for message in service_bus.peek(queue)}
     if case is service_bus.dead_letter:
@@ -360,8 +360,8 @@ def test_only_settlements_of_the_same_kind_are_combined(queue, held, callers, gr
     elif options:
         assert {n for n, message in left.items() if message.properties} == {1, 2, 3, 4}
     if case is service_bus.renew:
-        assert {report.locked_until for report in found[1:4]} == {found[1].locked_until} != {None}
-        assert found[1].lock_duration == timedelta(minutes=1)
+        assert {report.locked_until for report in outcomes[1:4]} == {outcomes[1].locked_until} != {None}
+        assert outcomes[1].lock_duration == timedelta(minutes=1)
     assert ledger_agrees(queue)
 
 
@@ -419,9 +419,9 @@ def test_properties_too_large_for_one_message_do_not_affect_the_other(queue, cal
     service_bus.send(queue, [Message(b"a"), Message(b"b", properties=full), Message(b"c")])
     a, b, c = [message.lock_token for message in service_bus.receive(queue, 3)]
     calls = [(service_bus.defer, queue, [token], {"more": "y" * 8000}) for token in (a, b, c)]
-    found = gathered(callers, slow_settlements(queue), calls[0], calls[1:])
-    assert [found[0].settled, found[2].settled] == [((a, 1),), ((c, 3),)]
-    assert isinstance(found[1], MessageTooLarge)
+    outcomes = gathered(callers, slow_settlements(queue), calls[0], calls[1:])
+    assert [outcomes[0].settled, outcomes[2].settled] == [((a, 1),), ((c, 3),)]
+    assert isinstance(outcomes[1], MessageTooLarge)
     assert len(service_bus.complete(queue, [b]).settled) == 1
 
 

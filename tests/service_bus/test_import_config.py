@@ -146,8 +146,8 @@ def with_rules(*rules):
 
 
 def sql(name, text, action=None):
-    given = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": text}}
-    return {"Name": name, "Properties": given | ({"Action": {"SqlExpression": action}} if action else {})}
+    values = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": text}}
+    return {"Name": name, "Properties": values | ({"Action": {"SqlExpression": action}} if action else {})}
 
 
 def correlation(name, **compared):
@@ -155,7 +155,9 @@ def correlation(name, **compared):
 
 
 def rules():
-    return {found.rule.name: found.rule for found in entities.list_rules(EntityAddress("ns", "t").subscription("s"))}
+    return {
+        stored_rule.rule.name: stored_rule.rule for stored_rule in entities.list_rules(EntityAddress("ns", "t").subscription("s"))
+    }
 
 
 def test_a_subscription_has_exactly_the_rules_that_the_file_names(importing):

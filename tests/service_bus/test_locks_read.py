@@ -37,17 +37,20 @@ def _in(queue, **filter):
 
 
 def test_every_lock_is_listed_with_its_holder_and_renewals(held):
-    found = reads.locks(_in(held))
-    assert [(row.address.path, row.session_id, row.number, row.holder, row.renewals) for row in found.rows] == [
+    locks = reads.locks(_in(held))
+    assert [(row.address.path, row.session_id, row.number, row.holder, row.renewals) for row in locks.rows] == [
         ("carts", "s", None, "process:ben", None),
         ("carts", "s", 1, "process:ben", 0),
         (held.path, None, 1, "process:anna", 0),
         (held.path, None, 2, "process:anna", 1),
     ]
-    assert [row.is_session for row in found.rows] == [True, False, False, False]
-    assert all(row.since <= row.read_at < row.until for row in found.rows)
-    assert (found.matching.value, found.next_cursor) == (4, None)
-    assert [(one.name, one.messages, one.sessions) for one in found.holders] == [("process:anna", 2, 0), ("process:ben", 1, 1)]
+    assert [row.is_session for row in locks.rows] == [True, False, False, False]
+    assert all(row.since <= row.read_at < row.until for row in locks.rows)
+    assert (locks.matching.value, locks.next_cursor) == (4, None)
+    assert [(holder.name, holder.messages, holder.sessions) for holder in locks.holders] == [
+        ("process:anna", 2, 0),
+        ("process:ben", 1, 1),
+    ]
 
 
 def test_a_new_receive_counts_renewals_from_the_beginning(held):
@@ -60,9 +63,9 @@ def test_a_new_receive_counts_renewals_from_the_beginning(held):
 def test_pages_follow_each_other_without_gaps(held, limit):
     whole, pages, cursor = reads.locks(_in(held)).rows, [], None
     while True:
-        found = reads.locks(_in(held), limit=limit, cursor=cursor)
-        pages += found.rows
-        if (cursor := found.next_cursor) is None:
+        locks = reads.locks(_in(held), limit=limit, cursor=cursor)
+        pages += locks.rows
+        if (cursor := locks.next_cursor) is None:
             break
     assert [row.dom_id for row in pages] == [row.dom_id for row in whole]
 
@@ -70,7 +73,7 @@ def test_pages_follow_each_other_without_gaps(held, limit):
 def test_locks_can_be_filtered(held):
     bens = reads.locks(_in(held, holder="BEN"), limit=1)
     assert {row.holder for row in bens.rows} == {"process:ben"}
-    assert (bens.matching.value, [one.name for one in bens.holders]) == (2, ["process:ben"])
+    assert (bens.matching.value, [holder.name for holder in bens.holders]) == (2, ["process:ben"])
     by_path = replace(_in(held), entities=EntityFilter(namespace=held.namespace, part="carts"))
     assert {row.address.path for row in reads.locks(by_path).rows} == {"carts"}
 

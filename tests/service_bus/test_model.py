@@ -90,8 +90,8 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3), dead=st.booleans())
     def receive(self, count, dead):
-        found = service_bus.receive(self._address(dead), count)
-        for message, modelled in zip(found, self._expected(found, count, dead), strict=True):
+        messages = service_bus.receive(self._address(dead), count)
+        for message, modelled in zip(messages, self._expected(messages, count, dead), strict=True):
             assert message.delivery_count == sb.failures(modelled.facts, self.now)
             assert message.locked_until == self.now + self.settings.lock_duration
             facts = replace(modelled.facts, delivery_count=message.delivery_count, locked_until=message.locked_until)
@@ -99,8 +99,8 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3), dead=st.booleans())
     def receive_and_delete(self, count, dead):
-        found = service_bus.receive_and_delete(self._address(dead), count)
-        for modelled in self._expected(found, count, dead):
+        messages = service_bus.receive_and_delete(self._address(dead), count)
+        for modelled in self._expected(messages, count, dead):
             self.messages.remove(modelled)
 
     def _expected(self, found, count, dead):
@@ -235,9 +235,9 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
 
     def _every_message_is_accounted_for(self):
         """Invariant 2: from events alone, sent = present + gone, each gone one once."""
-        found = events(self.queue)
-        born = [e.sequence_number for e in found if e.kind in (1, 2)]
-        gone = [e.sequence_number for e in found if e.kind in (3, 6, 11, 13, 14, 15, 16, 18)]
+        recorded = events(self.queue)
+        born = [e.sequence_number for e in recorded if e.kind in (1, 2)]
+        gone = [e.sequence_number for e in recorded if e.kind in (3, 6, 11, 13, 14, 15, 16, 18)]
         present = [m.sequence_number for a in (False, True) for m in service_bus.peek(self._address(a), max_count=1000)]
         assert sorted(born) == sorted(gone + present) == list(range(1, self.next_number))
 

@@ -266,10 +266,10 @@ class BrokerAgainstNetwork(RuleBasedStateMachine):
     )
     def settle_the_first(self, where, how):
         address, expected = self.address(where), self.network.available(where)
-        found = service_bus.receive(address, 1)
-        assert [m.sequence_number for m in found] == [held.number for held in expected[:1]]
-        if found:
-            assert getattr(service_bus, how)(address, [found[0].lock_token]).settled
+        messages = service_bus.receive(address, 1)
+        assert [m.sequence_number for m in messages] == [held.number for held in expected[:1]]
+        if messages:
+            assert getattr(service_bus, how)(address, [messages[0].lock_token]).settled
             if how == "dead_letter":
                 self.network.bury(where, expected[0], None)
             else:

@@ -21,8 +21,8 @@ def clock_of(address):
 
 def next_of(address):
     """(what, seconds from now, number), or None."""
-    found = reads.next_change(address)
-    return found and (found.what, (found.at - clock_of(address)).total_seconds(), found.sequence_number)
+    next_change = reads.next_change(address)
+    return next_change and (next_change.what, (next_change.at - clock_of(address)).total_seconds(), next_change.sequence_number)
 
 
 def go_on_to_the_next(address):
@@ -153,8 +153,8 @@ def test_a_topics_idle_deletion_follows_the_last_use_of_its_subscriptions(namesp
     step(timedelta(minutes=4))
     service_bus.receive(topic.subscription("s"))
     assert next_of(topic) == (Change.IDLE, 320, None)
-    found = reads.idleness(topic)
-    assert (found.used, found.used_address, found.used_at) == (UseKind.RECEIVE, topic.subscription("s"), clock_of(topic))
+    idleness = reads.idleness(topic)
+    assert (idleness.used, idleness.used_address, idleness.used_at) == (UseKind.RECEIVE, topic.subscription("s"), clock_of(topic))
     assert reads.idleness(topic.subscription("s")) is None
 
 
@@ -172,9 +172,9 @@ def test_the_last_use_of_an_entity_is_known(make_queue, step, use, kind):
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     step(timedelta(minutes=1))
     use(queue)
-    found = reads.idleness(queue)
-    assert (found.used, found.kept_by, found.after) == (kind, None, timedelta(minutes=5))
-    assert found.at == found.used_at + timedelta(minutes=5, seconds=20)
+    idleness = reads.idleness(queue)
+    assert (idleness.used, idleness.kept_by, idleness.after) == (kind, None, timedelta(minutes=5))
+    assert idleness.at == idleness.used_at + timedelta(minutes=5, seconds=20)
 
 
 def test_a_step_forwards_messages_it_dead_lettered_or_activated(make_queue, step):

@@ -29,13 +29,13 @@ from .odd_values import ODD, given, world
 
 def _modules():
     """By name: the public use cases of a module."""
-    found = {}
+    results = {}
     for info in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
         if not re.search(r"\.(migrations|celery_transport)", info.name):
             for name, value in vars(importlib.import_module(info.name)).items():
                 if isinstance(value, UseCase) and value.__module__ == info.name and not name.startswith("_"):
-                    found.setdefault(info.name.partition(".")[2], {})[name] = value
-    return found
+                    results.setdefault(info.name.partition(".")[2], {})[name] = value
+    return results
 
 
 MODULES = _modules()

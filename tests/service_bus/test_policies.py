@@ -42,11 +42,11 @@ def test_manage_implies_send_and_listen(given, rights):
 
 
 def test_keys_are_32_random_bytes_in_base64_and_do_not_show_in_logs():
-    one, two = shared_access.create_policy("space", "one", send=True), shared_access.create_policy(ORDERS, "two", send=True)
-    keys = {*one.keys, *two.keys}
+    first, second = shared_access.create_policy("space", "one", send=True), shared_access.create_policy(ORDERS, "two", send=True)
+    keys = {*first.keys, *second.keys}
     assert len(keys) == 4
     assert all(len(base64.b64decode(key, validate=True)) == 32 for key in keys)
-    assert not any(key in repr((one, two)) for key in keys)
+    assert not any(key in repr((first, second)) for key in keys)
 
 
 def test_a_scope_lists_its_own_policies_only():

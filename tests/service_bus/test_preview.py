@@ -38,18 +38,18 @@ def test_a_shorter_default_expires_messages_without_their_own_ttl(make_queue, st
     service_bus.receive(queue, 1)
     step(90 * SECOND)
     service_bus.send(queue, [Message(b"young")])
-    found = preview.preview(queue, default_message_time_to_live=60 * SECOND)
-    assert effects_of(found) == {
+    previewed = preview.preview(queue, default_message_time_to_live=60 * SECOND)
+    assert effects_of(previewed) == {
         (SettingsEffect.EXPIRED, None): (1, (1,)),
         (SettingsEffect.DEAD_LETTERED, "TTLExpiredException"): (1, (1,)),
     }
-    assert (found.before.default_message_time_to_live, found.after.default_message_time_to_live) == (None, 60 * SECOND)
-    assert (found.at, found.scanned, found.capped) == (now(queue), 3, False)
-    assert entities.get_queue(queue).settings == found.before
-    apply(found)
-    assert entities.get_queue(queue).settings == found.after
+    assert (previewed.before.default_message_time_to_live, previewed.after.default_message_time_to_live) == (None, 60 * SECOND)
+    assert (previewed.at, previewed.scanned, previewed.capped) == (now(queue), 3, False)
+    assert entities.get_queue(queue).settings == previewed.before
+    apply(previewed)
+    assert entities.get_queue(queue).settings == previewed.after
     with pytest.raises(PreviewOutdated, match="settings have changed"):
-        apply(found)
+        apply(previewed)
     sweeps.expire_messages(pause=lambda _: None)
     assert reads.counts(queue).dead_letter == 1
 
@@ -58,9 +58,9 @@ def test_a_longer_default_revives_expired_messages_not_yet_removed(make_queue, s
     queue = make_queue(default_message_time_to_live=60 * SECOND)
     service_bus.send(queue, [Message(b"x")])
     step(61 * SECOND)
-    found = preview.preview(queue, default_message_time_to_live=None)
-    assert effects_of(found) == {(SettingsEffect.DELIVERABLE, None): (1, (1,))}
-    apply(found)
+    previewed = preview.preview(queue, default_message_time_to_live=None)
+    assert effects_of(previewed) == {(SettingsEffect.DELIVERABLE, None): (1, (1,))}
+    apply(previewed)
     assert len(service_bus.receive(queue)) == 1
 
 
@@ -69,9 +69,9 @@ def test_a_lower_delivery_limit_dead_letters_messages_that_reached_it(make_queue
     service_bus.send(queue, [Message(b"x") for _ in range(8)])
     for _ in range(2):
         service_bus.abandon(queue, [m.lock_token for m in service_bus.receive(queue, 7)])
-    found = preview.preview(queue, max_delivery_count=2)
-    assert effects_of(found) == {(SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded"): (7, (1, 2, 3, 4, 5))}
-    apply(found)
+    previewed = preview.preview(queue, max_delivery_count=2)
+    assert effects_of(previewed) == {(SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded"): (7, (1, 2, 3, 4, 5))}
+    apply(previewed)
     assert [m.sequence_number for m in service_bus.receive(queue, 10)] == [8]
     counts = reads.counts(queue)
     assert (counts.active, counts.dead_letter) == (1, 7)
@@ -80,10 +80,10 @@ def test_a_lower_delivery_limit_dead_letters_messages_that_reached_it(make_queue
 
 def test_disabling_an_entity_makes_messages_undeliverable_and_enabling_deliverable(queue):
     service_bus.send(queue, [Message(b"x"), Message(b"x")])
-    found = preview.preview(queue, status="Disabled")
-    assert effects_of(found) == {(SettingsEffect.UNDELIVERABLE, None): (2, (1, 2))}
-    assert found.notes == ("Sends are refused, receives and settlements refused.",)
-    apply(found)
+    previewed = preview.preview(queue, status="Disabled")
+    assert effects_of(previewed) == {(SettingsEffect.UNDELIVERABLE, None): (2, (1, 2))}
+    assert previewed.notes == ("Sends are refused, receives and settlements refused.",)
+    apply(previewed)
     assert effects_of(preview.preview(queue, status="Active")) == {(SettingsEffect.DELIVERABLE, None): (2, (1, 2))}
     assert preview.preview(queue, status="SendDisabled").count(SettingsEffect.DELIVERABLE) == 2
 
@@ -102,9 +102,9 @@ def test_a_preview_counts_locks_dropped_on_change(make_queue):
     queue = make_queue(max_delivery_count=1)
     service_bus.send(queue, [Message(b"x"), Message(b"y")])
     service_bus.receive(queue)
-    found = preview.preview(queue, drops_locks_on_change=True)
+    previewed = preview.preview(queue, drops_locks_on_change=True)
     dead = (SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded")
-    assert effects_of(found) == {(SettingsEffect.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
+    assert effects_of(previewed) == {(SettingsEffect.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
 
 
 def test_an_expired_message_of_a_session_expires_the_others(make_queue, step):
@@ -121,8 +121,8 @@ def test_an_expired_message_of_a_session_expires_the_others(make_queue, step):
 
 
 def test_a_change_without_effect_says_so(queue):
-    found = preview.preview(queue, lock_duration=60 * SECOND)
-    assert (found.effects, found.notes) == ((), ("The settings are the same; nothing changes.",))
+    previewed = preview.preview(queue, lock_duration=60 * SECOND)
+    assert (previewed.effects, previewed.notes) == ((), ("The settings are the same; nothing changes.",))
     assert preview.preview(queue, lock_duration=30 * SECOND).notes == (
         "Existing locks keep their duration; new and renewed locks use the new one (SB-907).",
     )
@@ -135,8 +135,8 @@ def test_a_topics_default_applies_to_its_subscriptions(namespace, step):
     entities.create_subscription(topic.subscription("short"), default_message_time_to_live=10 * SECOND)
     service_bus.send(topic, [Message(b"x")])
     step(30 * SECOND)
-    found = preview.preview(topic, default_message_time_to_live=20 * SECOND)
-    assert [(e.what, e.address.path, e.count) for e in found.effects] == [
+    previewed = preview.preview(topic, default_message_time_to_live=20 * SECOND)
+    assert [(e.what, e.address.path, e.count) for e in previewed.effects] == [
         (SettingsEffect.EXPIRED, "news/Subscriptions/all", 1),
         (SettingsEffect.DROPPED, "news/Subscriptions/all", 1),
     ]
@@ -149,42 +149,42 @@ def test_an_outdated_preview_is_refused_and_nothing_changes(make_queue, step, mo
     queue = make_queue()
     service_bus.send(queue, [Message(b"x"), Message(b"x")])
     step(90 * SECOND)
-    found = preview.preview(queue, default_message_time_to_live=60 * SECOND)
+    previewed = preview.preview(queue, default_message_time_to_live=60 * SECOND)
     if move == "settings":
         entities.update_queue(queue, max_delivery_count=3)
     else:
         service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
     with pytest.raises(PreviewOutdated, match="settings have changed" if move == "settings" else "1 message of .*: expired"):
-        apply(found)
+        apply(previewed)
     assert entities.get_queue(queue).settings.default_message_time_to_live is None
 
 
 def test_a_preview_is_outdated_by_the_same_number_of_other_messages(make_queue, step):
     queue = make_queue()
     service_bus.send(queue, [Message(b"x")])
-    found = preview.preview(queue, status="Disabled")
+    previewed = preview.preview(queue, status="Disabled")
     service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
     service_bus.send(queue, [Message(b"x")])
     with pytest.raises(PreviewOutdated):
-        apply(found)
+        apply(previewed)
 
 
 def test_counting_stops_at_the_cap_and_is_marked_as_capped(queue, monkeypatch):
     monkeypatch.setattr(preview, "SCAN_CAP", 4)
     service_bus.send(queue, [Message(b"x") for _ in range(9)])
-    found = preview.preview(queue, status="Disabled")
-    assert (found.capped, found.scanned, found.effects[0].count) == (True, 4, 4)
-    assert str(found.effects[0]) == f"at least 4 messages of {queue}: undeliverable"
+    previewed = preview.preview(queue, status="Disabled")
+    assert (previewed.capped, previewed.scanned, previewed.effects[0].count) == (True, 4, 4)
+    assert str(previewed.effects[0]) == f"at least 4 messages of {queue}: undeliverable"
 
 
 def test_the_preview_of_a_deletion_counts_the_messages(make_queue):
     queue = make_queue()
     service_bus.send(queue, [Message(b"x") for _ in range(3)])
-    one, _ = service_bus.receive(queue, 2)
-    service_bus.dead_letter(queue, [one.lock_token])
-    found = preview.preview_delete(queue)
-    assert [(e.address, e.count) for e in found.effects] == [(queue, 2), (queue.dead_letter, 1)]
-    assert found.notes == ("1 of the messages are locked; their receivers lose the lock (SB-076).",)
+    completed, _ = service_bus.receive(queue, 2)
+    service_bus.dead_letter(queue, [completed.lock_token])
+    previewed = preview.preview_delete(queue)
+    assert [(e.address, e.count) for e in previewed.effects] == [(queue, 2), (queue.dead_letter, 1)]
+    assert previewed.notes == ("1 of the messages are locked; their receivers lose the lock (SB-076).",)
 
 
 def test_a_purge_can_be_limited_to_a_session(make_queue, step):

@@ -55,10 +55,10 @@ def test_counts_follow_every_state_and_the_clock(make_queue, step):
 
 def test_locks_on_deferred_messages_and_dead_letters_are_counted_separately(queue):
     send(queue, 2)
-    one, two = service_bus.receive(queue, 2)
-    service_bus.defer(queue, [one.lock_token])
-    service_bus.dead_letter(queue, [two.lock_token])
-    service_bus.receive_deferred(queue, [one.sequence_number])
+    first, second = service_bus.receive(queue, 2)
+    service_bus.defer(queue, [first.lock_token])
+    service_bus.dead_letter(queue, [second.lock_token])
+    service_bus.receive_deferred(queue, [first.sequence_number])
     service_bus.receive(queue.dead_letter)
     counts = reads.counts(queue)
     assert (counts.locked, counts.deferred_locked, counts.dead_letter_locked) == (0, 1, 1)
@@ -309,8 +309,8 @@ def test_ages_are_measured_by_the_clock_of_the_namespace(queue, step):
     send(queue)
     for text, expected in (("age>1h", [1]), ("age<1h", [2]), ("age:0s..1h", [2]), ("-age>3h", [2, 1])):
         assert numbers(reads.list_messages(queue, filter=matching(text))) == expected
-    [one] = service_bus.receive(queue, 1)
-    service_bus.dead_letter(queue, [one.lock_token])
+    [message] = service_bus.receive(queue, 1)
+    service_bus.dead_letter(queue, [message.lock_token])
     assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=matching("dead-age<1h"))) == [1]
     assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=matching("dead-age>1h"))) == []
 
@@ -368,9 +368,9 @@ def test_bounds_of_numbers_limit_the_examined_messages(queue):
 
 def test_dead_letters_can_be_filtered_by_reason(queue):
     send(queue, 2)
-    one, two = service_bus.receive(queue, 2)
-    service_bus.dead_letter(queue, [one.lock_token], "PaymentRefused")
-    service_bus.dead_letter(queue, [two.lock_token], "Other")
+    first, second = service_bus.receive(queue, 2)
+    service_bus.dead_letter(queue, [first.lock_token], "PaymentRefused")
+    service_bus.dead_letter(queue, [second.lock_token], "Other")
     assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=matching("reason:payment"))) == [1]
 
 
@@ -460,8 +460,8 @@ def test_names_are_found_by_a_part_prefix_matches_first(make_queue, queue):
 
 def test_a_truncated_list_of_names_says_so(make_queue, queue):
     entities.create_queue(EntityAddress(queue.namespace, "another"))
-    one, both = (reads.names(namespace=queue.namespace, limit=limit) for limit in (1, 2))
-    assert (len(one.matches), one.more, len(both.matches), both.more) == (1, True, 2, False)
+    capped, both = (reads.names(namespace=queue.namespace, limit=limit) for limit in (1, 2))
+    assert (len(capped.matches), capped.more, len(both.matches), both.more) == (1, True, 2, False)
     with pytest.raises(NotAuthorized):
         reads.names(actor=Actor("person", "nobody", Right(0)))
 
@@ -492,9 +492,9 @@ def test_a_message_is_read_completely_and_its_body_separately(queue):
 
 def test_a_message_is_found_in_any_list(queue):
     send(queue, 3)
-    one, two, _ = service_bus.receive(queue, 3)
-    service_bus.defer(queue, [one.lock_token])
-    service_bus.dead_letter(queue, [two.lock_token])
+    first, second, _ = service_bus.receive(queue, 3)
+    service_bus.defer(queue, [first.lock_token])
+    service_bus.dead_letter(queue, [second.lock_token])
     places = [(row.state, row.subqueue) for row in reads.messages_by_number(entity_id(queue), [1, 2, 3, 4])]
     assert places == [(MessageState.DEFERRED, 0), (MessageState.ACTIVE, 1), (MessageState.ACTIVE, 0)]
     assert reads.message(queue, 2).row.address == queue.dead_letter
@@ -540,7 +540,7 @@ def test_a_present_or_removed_message_is_found_by_its_id(queue, make_queue):
         service_bus.send(place, [Message(message_id=f"id of {queue.namespace}")])
     service_bus.receive_and_delete(other)
     result = reads.find(f"  id of {queue.namespace} ")
-    told = {(found.address, found.is_present, found.last_kind) for found in result.matches}
+    told = {(match.address, match.is_present, match.last_kind) for match in result.matches}
     assert told == {(queue, True, EventKind.SENT), (other, False, EventKind.RECEIVED_AND_DELETED)}
     assert reads.find("no such id").matches == ()
     assert reads.find("  ").matches == ()
@@ -761,7 +761,7 @@ def test_the_timeline_of_a_copy_begins_at_its_topic(news):
     assert copied.address == news.subscription("urgent")
     assert (copied.other.address, copied.other.sequence_number) == (news, 1)
     assert reads.message(news.subscription("urgent"), 1).came_from_elsewhere
-    present = {found.address for found in reads.find("extra").matches if found.is_present}
+    present = {match.address for match in reads.find("extra").matches if match.is_present}
     assert present == {row.address for row in reads.subscriptions(news)}
 
 
@@ -782,7 +782,7 @@ def test_a_forwarded_message_has_one_timeline(make_queue):
 def test_rules_of_many_subscriptions_are_read_together(news):
     ids = [row.id for row in reads.subscriptions(news)]
     rules = service_bus.rules_of(ids)
-    assert [[one.rule.name for one in rules[id]] for id in ids] == [["$Default"], ["Urgent"]]
+    assert [[rule.rule.name for rule in rules[id]] for id in ids] == [["$Default"], ["Urgent"]]
     assert rules[ids[1]][0].rule.filter.text == "urgent = TRUE"
     entities.delete_rule(news.subscription("all"), "$Default")
     assert service_bus.rules_of(ids).keys() == {ids[1]}

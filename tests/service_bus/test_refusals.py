@@ -46,9 +46,9 @@ def test_a_late_settlement_is_explained_after_the_message_was_removed(queue):
         service_bus.complete(queue, held.lock_token, actor=SLOW)
     events = history(queue)
     assert (events[-1].kind, events[-1].actor, events[-1].reason) == (EventKind.SETTLE_REFUSED, "process:slow", "complete")
-    found = autopsy(events[-1], events)
-    assert found.title == "Complete refused: 4 s too late"
-    assert "renewed once" in found.history and "ended at" in found.history
+    explanation = autopsy(events[-1], events)
+    assert explanation.title == "Complete refused: 4 s too late"
+    assert "renewed once" in explanation.history and "ended at" in explanation.history
     assert reads.message(queue, 1) is None, "nothing was changed"
 
 

@@ -107,8 +107,8 @@ def test_a_filter_that_fails_is_a_step(topic):
 def test_a_replay_of_the_current_rules_changes_nothing(topic):
     address = subscribe(topic, "large", large(100))
     send(topic, 50, 150, 250)
-    found = service_bus.replay_rules(topic, RuleDraft(address, "large", large(100)))
-    assert found.comparison.messages == 3 and found.comparison.changed == 0 and not found.capped
+    comparison = service_bus.replay_rules(topic, RuleDraft(address, "large", large(100)))
+    assert comparison.comparison.messages == 3 and comparison.comparison.changed == 0 and not comparison.capped
 
 
 def test_a_draft_shows_messages_with_changed_routes(topic):
@@ -117,9 +117,9 @@ def test_a_draft_shows_messages_with_changed_routes(topic):
     small = subscribe(topic, "small", "amount <= 100")
     send(topic, 50, 150, 250)
     service_bus.complete(small, [service_bus.receive(small, 1)[0].lock_token])  # messages that are gone count too
-    found = service_bus.replay_rules(topic, RuleDraft(address, "large", large(200))).comparison
-    assert found.outcomes[Outcome.DROPPED] == 1 and found.changed == 1
-    (change, other) = found.destinations
+    comparison = service_bus.replay_rules(topic, RuleDraft(address, "large", large(200))).comparison
+    assert comparison.outcomes[Outcome.DROPPED] == 1 and comparison.changed == 1
+    (change, other) = comparison.destinations
     assert (change.destination.subscription, change.before, change.after, change.lost) == (address, 2, 1, [2])
     assert (other.destination.subscription, other.before, other.after) == (small, 1, 1)
     entities.update_rule(address, large(200))
@@ -140,7 +140,7 @@ def test_the_newest_published_messages_come_first(topic):
     subscribe(topic, "large", large(100))
     service_bus.send(topic, [Message(b"a", subject="first"), Message(b"b", subject="second", properties={"amount": 700})])
     second, first = service_bus.published_messages(topic)  # newest first
-    assert [one.message.subject for one in (first, second)] == ["first", "second"]
+    assert [publication.message.subject for publication in (first, second)] == ["first", "second"]
     assert (first.copies, second.copies, second.message.properties) == (0, 1, {"amount": 700})
 
 

@@ -271,8 +271,8 @@ class SessionsAgainstModel(Fates, RuleBasedStateMachine):
         assert {m.session_id for m in self._main() if m.facts.state is MessageState.ACTIVE} <= {row.session_id for row in rows}
 
     def _every_message_is_accounted_for(self):
-        found = events(self.queue)
-        gone = [e.sequence_number for e in found if e.kind in (6, 11, 18)]
+        recorded = events(self.queue)
+        gone = [e.sequence_number for e in recorded if e.kind in (6, 11, 18)]
         present = [m.sequence_number for a in (self.queue, self.queue.dead_letter) for m in service_bus.peek(a, max_count=1000)]
         assert sorted(gone + present) == list(range(1, self.sent + 1))
 

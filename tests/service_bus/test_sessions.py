@@ -549,9 +549,9 @@ def test_sessions_are_listed_by_messages_and_by_the_time_of_their_state(queue, s
     before = now(queue)
     step(SECOND)
     service_bus.set_session_state(held, b"state")
-    found = service_bus.list_sessions(queue)
-    assert [(s.session_id, s.first_number, s.state_size) for s in found] == [("a", 2, None), ("b", None, 5), ("c", 1, None)]
-    assert found[1].locked_until == held.locked_until
+    sessions = service_bus.list_sessions(queue)
+    assert [(s.session_id, s.first_number, s.state_size) for s in sessions] == [("a", 2, None), ("b", None, 5), ("c", 1, None)]
+    assert sessions[1].locked_until == held.locked_until
     assert [s.session_id for s in service_bus.list_sessions(queue, skip=1, top=1)] == ["b"]
     assert [s.session_id for s in service_bus.list_sessions(queue, updated_since=before)] == ["b"]
     assert service_bus.list_sessions(queue, updated_since=now(queue)) == []

@@ -65,10 +65,10 @@ def names_of_rules(subscription=ALL):
 
 def test_new_topics_and_subscriptions_have_the_services_defaults_and_keep_their_casing():
     assert entities.get_topic(EntityAddress("SPACE", "news")).settings == TopicSettings()
-    found = entities.get_subscription(EntityAddress("space", "NEWS/subscriptions/ALL"))
-    assert found.settings == SubscriptionSettings()
-    assert (str(found.address), found.name, found.topic) == ("space/News/Subscriptions/All", "All", NEWS)
-    assert found.topic_id == entities.get_topic(NEWS).id
+    subscription = entities.get_subscription(EntityAddress("space", "NEWS/subscriptions/ALL"))
+    assert subscription.settings == SubscriptionSettings()
+    assert (str(subscription.address), subscription.name, subscription.topic) == ("space/News/Subscriptions/All", "All", NEWS)
+    assert subscription.topic_id == entities.get_topic(NEWS).id
 
 
 def test_settings_round_trip():
@@ -289,7 +289,7 @@ def test_rules_round_trip():
     acting = RuleValue("Acting", compile_filter("size > @least", {"@least": 3}), compile_action("SET seen = 'yes'"))
     for rule in (correlated, acting):
         stored = entities.create_rule(ALL, rule)
-        assert stored == next(found for found in entities.list_rules(ALL) if found.rule.name == rule.name)
+        assert stored == next(stored_rule for stored_rule in entities.list_rules(ALL) if stored_rule.rule.name == rule.name)
     found = {stored.rule.name: stored.rule for stored in entities.list_rules(ALL)}
     assert list(found) == ["$Default", "Acting", "both"]
     assert found["both"] == correlated
@@ -560,10 +560,10 @@ def test_settings_of_a_tier_have_the_tier_as_their_source():
     namespaces.create_namespace("basic", Family.SERVICE_BUS, tier="basic")
     queue = EntityAddress("basic", "q")
     entities.create_queue(queue)
-    found = entities.effective(queue)
-    assert found["default_message_time_to_live"] == (timedelta(days=14), "tier")
-    assert found["lock_duration"] == (MIN, "default")
-    assert (found["lock_duration"].value, found["lock_duration"].source) == (MIN, "default")
+    settings = entities.effective(queue)
+    assert settings["default_message_time_to_live"] == (timedelta(days=14), "tier")
+    assert settings["lock_duration"] == (MIN, "default")
+    assert (settings["lock_duration"].value, settings["lock_duration"].source) == (MIN, "default")
     entities.update_queue(queue, default_message_time_to_live=timedelta(days=13))
     assert entities.effective(queue)["default_message_time_to_live"].source == "entity"
 
@@ -626,7 +626,7 @@ def test_concurrent_changes_of_a_topic_being_deleted_do_not_deadlock(namespace):
             lambda: entities.delete_subscription(subscriptions[3]),
             lambda: entities.create_subscription(topic.subscription("new")),
         )
-        assert all(type(one) is EntityNotFound for one in found if isinstance(one, BrokerError)), found
+        assert all(type(outcome) is EntityNotFound for outcome in found if isinstance(outcome, BrokerError)), found
         assert entities.list_entities(namespace) == []
 
 
@@ -635,6 +635,6 @@ def test_the_subscription_limit_holds_for_concurrent_creations(namespace, narrow
     topic = EntityAddress(namespace, "t")
     entities.create_topic(topic)
     found = at_once(*(lambda i=i: entities.create_subscription(topic.subscription(f"s{i}")) for i in range(6)))
-    assert sorted(type(one).__name__ for one in found) == ["NotAllowed"] * 3 + ["Subscription"] * 3
+    assert sorted(type(outcome).__name__ for outcome in found) == ["NotAllowed"] * 3 + ["Subscription"] * 3
     assert len(entities.list_subscriptions(topic)) == 3
     assert Entity.objects.get(id=entities.get_topic(topic).id).rules_version == 4

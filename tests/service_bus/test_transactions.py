@@ -125,11 +125,11 @@ def test_an_error_in_the_block_rolls_back(queue):
 
 def test_a_transaction_covers_one_entity_or_a_topic_and_its_subscriptions(make_queue, namespace):
     """SB-161."""
-    one, two = make_queue(), make_queue()
+    first, second = make_queue(), make_queue()
     tx = service_bus.transaction()
-    tx.send(one, [Message(b"x")])
+    tx.send(first, [Message(b"x")])
     with pytest.raises(NotAllowed, match="one entity"):
-        tx.send(two, [Message(b"x")])
+        tx.send(second, [Message(b"x")])
     tx.rollback()
     topic = EntityAddress(namespace, "topic")
     entities.create_topic(topic)
@@ -283,13 +283,13 @@ def test_the_last_dropped_lock_dead_letters(make_queue):
 def test_a_disabled_or_deleted_entity_has_no_valid_locks(make_queue):
     """SB-076."""
     disabled, deleted = make_queue(), make_queue()
-    (one,), (two,) = received(disabled, b"a"), received(deleted, b"b")
+    (first,), (second,) = received(disabled, b"a"), received(deleted, b"b")
     entities.update_queue(disabled, status=EntityStatus.DISABLED)
     entities.delete_queue(deleted)
     with pytest.raises(EntityDisabled):
-        service_bus.complete(disabled, [one.lock_token])
+        service_bus.complete(disabled, [first.lock_token])
     with pytest.raises(EntityNotFound):
-        service_bus.complete(deleted, [two.lock_token])
+        service_bus.complete(deleted, [second.lock_token])
 
 
 def test_a_topic_gets_scheduled_and_unscheduled_messages_by_a_via_transaction(make_queue, namespace, step):

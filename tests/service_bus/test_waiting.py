@@ -329,9 +329,9 @@ async def test_cancelled_receivers_leave_no_message_locked(queue):
 
 async def _receive_forever(queue, got):
     while True:
-        found = await service_bus.receive.aio(queue, 2, max_wait_seconds=LONG)
-        await aio.run_uncancelled(service_bus.complete.aio(queue, [message.lock_token for message in found]))
-        got += found
+        messages = await service_bus.receive.aio(queue, 2, max_wait_seconds=LONG)
+        await aio.run_uncancelled(service_bus.complete.aio(queue, [message.lock_token for message in messages]))
+        got += messages
 
 
 async def test_a_message_deleted_for_a_cancelled_receiver_goes_to_another(queue, monkeypatch):
@@ -408,8 +408,8 @@ def test_a_forked_child_waits_independently_of_its_parent(queue):
     if pid == 0:
         try:
             service_bus.send(queue, [Message(b"from the child")] * 2)
-            found = service_bus.receive(queue, max_wait_seconds=LONG)
-            os._exit(len(found))
+            messages = service_bus.receive(queue, max_wait_seconds=LONG)
+            os._exit(len(messages))
         except BaseException:
             os._exit(99)
     assert [message.body for message in call.ended()] == [b"from the child"]
@@ -421,6 +421,6 @@ def test_a_receive_in_the_callers_transaction_sees_its_own_sends(queue):
 
     with transaction.atomic(), connections.callers_transaction():
         service_bus.send(queue, [Message(b"a")])
-        (found,) = service_bus.receive(queue, max_wait_seconds=5)
-        assert found.body == b"a"
+        (message,) = service_bus.receive(queue, max_wait_seconds=5)
+        assert message.body == b"a"
         assert service_bus.receive(queue, max_wait_seconds=0.1) == []

@@ -60,9 +60,9 @@ def abandoned(queue, sent):
 
 
 def deferred(queue, sent):
-    found = directly(queue, sent)
-    service_bus.defer(queue, tokens(found))
-    return service_bus.receive_deferred(queue, [message.sequence_number for message in found])
+    messages = directly(queue, sent)
+    service_bus.defer(queue, tokens(messages))
+    return service_bus.receive_deferred(queue, [message.sequence_number for message in messages])
 
 
 def resubmitted(queue, sent):
@@ -155,10 +155,10 @@ def a_queue():
 @example(encoded=[PLAIN_BUT_FOR_ITS_IDS])
 def test_a_message_is_returned_byte_for_byte(broker_database, operation, encoded):
     queue = a_queue()
-    found = operation(queue, [read_message(one) for one in encoded])
-    assert [encode_message(message) for message in found] == encoded
-    sent = [with_text_ids(read_message(one)).amqp for one in encoded]  # ids that are no texts are in the sections
-    assert [message.amqp for message in found] == sent
+    deliveries = operation(queue, [read_message(raw) for raw in encoded])
+    assert [encode_message(message) for message in deliveries] == encoded
+    sent = [with_text_ids(read_message(raw)).amqp for raw in encoded]  # ids that are no texts are in the sections
+    assert [message.amqp for message in deliveries] == sent
     assert ledger_agrees(queue)
 
 
@@ -251,17 +251,17 @@ def test_an_action_changes_only_the_properties_it_names(broker_database, encoded
 @pytest.mark.parametrize("message_id", ["text", UUID(int=5), 7, 0, 2**64 - 1, b"\x00\xff", Typed("ulong", 7)], ids=repr)
 def test_ids_have_four_types(queue, message_id: Any):
     service_bus.send(queue, [Message(b"", message_id=message_id, correlation_id=message_id)])
-    (found,) = received(queue, 1)
-    assert (found.message_id, found.correlation_id) == (message_id, message_id)
-    assert type(found.message_id) is type(getattr(message_id, "value", message_id)) or isinstance(found.message_id, int)
-    assert read_message(encode_message(found)).message_id == message_id
+    (message,) = received(queue, 1)
+    assert (message.message_id, message.correlation_id) == (message_id, message_id)
+    assert type(message.message_id) is type(getattr(message_id, "value", message_id)) or isinstance(message.message_id, int)
+    assert read_message(encode_message(message)).message_id == message_id
 
 
 def test_ids_are_compared_by_their_text(make_queue):
     """SB-130: duplicates have the same text, which for binary is base64."""
     queue = make_queue(requires_duplicate_detection=True)
     ids: list[Any] = [UUID(int=5), str(UUID(int=5)), 7, "7", b"\x00", "AA=="]
-    assert service_bus.send(queue, [Message(b"", message_id=one) for one in ids]) == [1, None, 2, None, 3, None]
+    assert service_bus.send(queue, [Message(b"", message_id=message_id) for message_id in ids]) == [1, None, 2, None, 3, None]
     assert [m.message_id for m in service_bus.peek(queue)] == [UUID(int=5), 7, b"\x00"]
 
 
@@ -272,9 +272,9 @@ def test_filters_see_ids_as_text_and_typed_numbers_as_numbers(queue):
     entities.create_subscription(topic.subscription("s"), rule=Rule("r", compile_filter(text)))
     properties = {"n": Typed("ubyte", 5), "d": Typed("decimal64", 1)}
     service_bus.send(topic, [Message(b"", message_id=UUID(int=5), correlation_id=7, properties=properties)])
-    (found,) = received(topic.subscription("s"), 1)
-    assert found.properties == {"n": 5, "d": 1} and found.properties["n"] + 1 == 6
-    assert (found.message_id, found.correlation_id) == (UUID(int=5), 7)
+    (message,) = received(topic.subscription("s"), 1)
+    assert message.properties == {"n": 5, "d": 1} and message.properties["n"] + 1 == 6
+    assert (message.message_id, message.correlation_id) == (UUID(int=5), 7)
 
 
 def test_amqp_sections_set_from_python_are_returned(queue):
@@ -284,9 +284,9 @@ def test_amqp_sections_set_from_python_are_returned(queue):
         message_annotations={"m": [1, "two"]}, footer={"f": True},
     )  # fmt: skip
     service_bus.send(queue, [Message(b"x", subject="s", message_id="m", time_to_live=HOUR, amqp=amqp)])
-    (found,) = received(queue, 1)
-    assert found.amqp == amqp and found.amqp.user_id == b"me" and found.subject == "s"
-    again = read_message(encode_message(found))
+    (message,) = received(queue, 1)
+    assert message.amqp == amqp and message.amqp.user_id == b"me" and message.subject == "s"
+    again = read_message(encode_message(message))
     assert (again.subject, again.message_id, again.time_to_live) == ("s", "m", HOUR)
     assert (again.amqp.durable, again.amqp.priority, again.amqp.group_sequence) == (True, 4, 3)
     assert again.amqp.footer == {"f": True} and again.amqp.message_annotations == {"m": [1, "two"]}
@@ -317,10 +317,10 @@ def test_sections_that_the_values_represent_exactly_are_not_stored_twice(queue):
 def test_a_message_without_an_id_is_given_one(queue):
     """SB-134. It is added to the properties as they were sent."""
     service_bus.send(queue, [read_message(AmqpSections(user_id=b"u").raw + bytes.fromhex("00537740"))])
-    (found,) = received(queue, 1)
-    assert found.message_id and found.amqp.user_id == b"u"
-    items = list_items(sections(found)[Section.PROPERTIES])
-    assert [decode(item) for item in items] == [found.message_id, b"u"]
+    (message,) = received(queue, 1)
+    assert message.message_id and message.amqp.user_id == b"u"
+    items = list_items(sections(message)[Section.PROPERTIES])
+    assert [decode(item) for item in items] == [message.message_id, b"u"]
 
 
 def test_the_time_to_live_of_the_entity_applies(make_queue):
@@ -328,8 +328,8 @@ def test_the_time_to_live_of_the_entity_applies(make_queue):
     queue = make_queue(default_message_time_to_live=HOUR)
     header = bytes.fromhex("005370c00903" + "4150097000ffffff")
     service_bus.send(queue, [read_message(header + bytes.fromhex("005375a00178"))])
-    (found,) = received(queue, 1)
-    items = [decode(item) for item in list_items(sections(found)[Section.HEADER])]
+    (message,) = received(queue, 1)
+    items = [decode(item) for item in list_items(sections(message)[Section.HEADER])]
     assert items == [True, 9, 3_600_000]
 
 
@@ -340,8 +340,8 @@ def test_a_long_time_to_live_is_sent_as_two_instants(queue):
     told = AmqpSections(creation_time=begin, absolute_expiry_time=end)
     encoded = encode_message(Message(b"", message_id="m", time_to_live=end - begin, amqp=told))
     service_bus.send(queue, [read_message(encoded)])
-    (found,) = received(queue, 1)
-    assert found.time_to_live == timedelta(days=400) and encode_message(found) == encoded
+    (message,) = received(queue, 1)
+    assert message.time_to_live == timedelta(days=400) and encode_message(message) == encoded
 
 
 def test_a_new_body_of_a_resubmitted_message_is_data(queue):

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def topic(make_topic):
     """A topic with the subscriptions `all` and `red`, which has a filter."""
-    found = make_topic()
-    entities.create_subscription(found.address.subscription("all"))
+    new_topic = make_topic()
+    entities.create_subscription(new_topic.address.subscription("all"))
     red = Rule("red", CorrelationFilter(subject="red"))
-    entities.create_subscription(found.address.subscription("red"), rule=red)
-    return found
+    entities.create_subscription(new_topic.address.subscription("red"), rule=red)
+    return new_topic
 
 
 def bodies(of) -> list[bytes]:

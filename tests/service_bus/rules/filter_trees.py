@@ -109,10 +109,10 @@ def answer(tree, properties):
 
 def _first(decisive, answers):
     unknown = False
-    for found in answers:
-        if found is decisive:
+    for answer in answers:
+        if answer is decisive:
             return decisive
-        unknown = unknown or found is None
+        unknown = unknown or answer is None
     return None if unknown else not decisive
 
 

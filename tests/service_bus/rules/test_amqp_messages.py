@@ -144,5 +144,5 @@ def test_a_header_holds_at_most_the_milliseconds_of_a_uint():
 
 def test_a_dead_letter_has_the_reason_and_the_description_as_properties():
     stored = replace(as_stored(RICH), dead_letter_reason="Broken", dead_letter_description="too hot")
-    found = read_message(encode_message(stored)).properties
-    assert found == {"a": 1, "b": "x", "DeadLetterReason": "Broken", "DeadLetterErrorDescription": "too hot"}
+    message = read_message(encode_message(stored)).properties
+    assert message == {"a": 1, "b": "x", "DeadLetterReason": "Broken", "DeadLetterErrorDescription": "too hot"}

@@ -113,15 +113,15 @@ def test_sql_rules_are_read_with_their_actions():
         )
     )
     assert plan.problems == []
-    first, second = (found.rule for found in plan.namespaces[0].topics[0].subscriptions[0].rules)
+    first, second = (rule.rule for rule in plan.namespaces[0].topics[0].subscriptions[0].rules)
     assert (first.name, first.filter.text, first.action.text) == ("r", "a > 5", "SET b = 1")
     assert (second.name, second.filter.text, second.action) == ("all", "1=1", None)
 
 
 def test_a_correlation_rule_is_read_with_all_its_conditions():
     keys = {"ContentType": "a", "CorrelationId": "b", "Label": "c", "MessageId": "d", "ReplyTo": "e", "ReplyToSessionId": "f"}
-    given = {**keys, "SessionId": "g", "To": "h", "Properties": {"color": "red", "size": 5, "rush": True}}
-    plan = read(with_rule(FilterType="Correlation", CorrelationFilter=given))
+    values = {**keys, "SessionId": "g", "To": "h", "Properties": {"color": "red", "size": 5, "rush": True}}
+    plan = read(with_rule(FilterType="Correlation", CorrelationFilter=values))
     assert plan.problems == []
     assert plan.namespaces[0].topics[0].subscriptions[0].rules[0].rule.filter == CorrelationFilter(
         content_type="a",

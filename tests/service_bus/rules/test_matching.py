@@ -45,21 +45,21 @@ def match(*subscriptions, message=MESSAGE, **seen):
 
 def test_rules_without_actions_create_one_copy():
     """SB-211."""
-    found = match(
+    matched = match(
         subscription(1, TrueFilter(), TrueFilter()),
         subscription(2, RED, compile_filter("amount = 5"), CorrelationFilter(subject="order")),
         subscription(3, CorrelationFilter(subject="order"), CorrelationFilter(properties={"color": "red"})),
         subscription(4, BLUE, CorrelationFilter(subject="order")),
     )
-    assert sorted(found.plain) == [1, 2, 3, 4]
-    assert not found.changed
+    assert sorted(matched.plain) == [1, 2, 3, 4]
+    assert not matched.changed
 
 
 def test_each_rule_with_an_action_creates_its_own_copy():
     """SB-212, SB-215."""
-    found = match(subscription(1, Rule("one", RED, MARK), Rule("two", TrueFilter(), compile_action("SET color = 'x'"))))
-    assert not found.plain
-    assert [(copy.rule_name, copy.message.properties) for copy in found.changed] == [
+    matched = match(subscription(1, Rule("one", RED, MARK), Rule("two", TrueFilter(), compile_action("SET color = 'x'"))))
+    assert not matched.plain
+    assert [(copy.rule_name, copy.message.properties) for copy in matched.changed] == [
         ("one", {"color": "red", "amount": 5, "mark": "m", "RuleName": "one"}),
         ("two", {"color": "x", "amount": 5, "RuleName": "two"}),
     ]
@@ -76,19 +76,19 @@ def test_the_rule_name_property_is_always_that_of_the_rule():
 def test_five_rules_of_which_two_have_actions_create_three_copies():
     """SB-213; only rules with actions give no plain copy."""
     acting = [Rule("a1", RED, MARK), Rule("a2", TrueFilter(), MARK)]
-    found = match(subscription(1, RED, TrueFilter(), CorrelationFilter(subject="order"), *acting), subscription(2, *acting))
-    assert list(found.plain) == [1]
-    assert sorted((copy.entity_id, copy.rule_name) for copy in found.changed) == [(1, "a1"), (1, "a2"), (2, "a1"), (2, "a2")]
+    matched = match(subscription(1, RED, TrueFilter(), CorrelationFilter(subject="order"), *acting), subscription(2, *acting))
+    assert list(matched.plain) == [1]
+    assert sorted((copy.entity_id, copy.rule_name) for copy in matched.changed) == [(1, "a1"), (1, "a2"), (2, "a1"), (2, "a2")]
 
 
 def test_a_message_that_no_rule_matches_is_not_delivered():
     """SB-214, SB-F12: Unknown is no match."""
     unknown = compile_filter("missing = 1")
-    found = match(
+    matched = match(
         subscription(1), subscription(2, FalseFilter()), subscription(3, BLUE, unknown), subscription(4, Rule("a", unknown, MARK))
     )
-    assert list(found.plain) == []
-    assert list(found.changed) == []
+    assert list(matched.plain) == []
+    assert list(matched.changed) == []
 
 
 def test_system_properties_change_only_in_the_copy():
@@ -107,12 +107,12 @@ def test_system_properties_change_only_in_the_copy():
 def test_a_failing_rule_replaces_all_copies_of_its_subscription(bad, dead_letter):
     """SB-218, SB-F19: one dead letter, or nothing; other subscriptions are not concerned."""
     rules = [TrueFilter(), CorrelationFilter(subject="order"), Rule("a", RED, MARK), bad, Rule("z", RED, MARK)]
-    found = match(subscription(1, *rules, dead_letter=dead_letter), subscription(2, RED), subscription(3, TrueFilter()))
-    assert sorted(found.plain) == [2, 3]
+    matched = match(subscription(1, *rules, dead_letter=dead_letter), subscription(2, RED), subscription(3, TrueFilter()))
+    assert sorted(matched.plain) == [2, 3]
     if not dead_letter:
-        assert not found.changed
+        assert not matched.changed
         return
-    (copy,) = found.changed
+    (copy,) = matched.changed
     assert copy.message is MESSAGE
     assert (copy.entity_id, copy.rule_name, copy.dead_letter_reason) == (1, "bad", FILTER_EXCEPTION)
     assert copy.dead_letter_description.startswith("Rule 'bad': column ")
@@ -121,20 +121,20 @@ def test_a_failing_rule_replaces_all_copies_of_its_subscription(bad, dead_letter
 def test_a_failing_shared_filter_fails_for_each_subscription():
     """SB-218: and of several that fail the first rule is named."""
     other = compile_filter("amount / 0 = 1")
-    found = match(subscription(1, BAD, other), subscription(2, other, BAD), subscription(3, RED))
-    assert {copy.entity_id: copy.dead_letter_description for copy in found.changed} == {
+    matched = match(subscription(1, BAD, other), subscription(2, other, BAD), subscription(3, RED))
+    assert {copy.entity_id: copy.dead_letter_description for copy in matched.changed} == {
         1: "Rule 'r0': column 7: a string cannot be compared with a number",
         2: "Rule 'r0': column 8: division by zero",
     }
-    assert list(found.plain) == [3]
+    assert list(matched.plain) == [3]
 
 
 @pytest.mark.parametrize("properties", [{"color": 5}, {"color": True, "amount": 1}, {}, {"color": None}])
 def test_an_index_lookup_hides_no_evaluation_failure(properties):
     """SB-218, SB-F11."""
     message = Message(properties=properties)
-    found = match(subscription(1, compile_filter("color = 'red' AND 1 / 0 = 1")), message=message)
-    assert [copy.dead_letter_reason for copy in found.changed] == [FILTER_EXCEPTION]
+    matched = match(subscription(1, compile_filter("color = 'red' AND 1 / 0 = 1")), message=message)
+    assert [copy.dead_letter_reason for copy in matched.changed] == [FILTER_EXCEPTION]
 
 
 @pytest.mark.parametrize("text", ["color <> 'blue'", "color = 'blue' OR amount = 5", "color > 'blue'", "NOT color = 'blue'"])
@@ -171,9 +171,9 @@ def test_a_copy_without_a_session_id_is_dead_lettered_where_sessions_are_require
         subscription(3, RED, *rules, sessions=True),
     ]
     index = RuleIndex([*subscriptions, subscription(4, BAD, sessions=True)])
-    found = index.match(MESSAGE)
-    assert list(found.plain) == [2]
-    assert {(copy.entity_id, copy.rule_name): copy.dead_letter_reason for copy in found.changed} == {
+    matched = index.match(MESSAGE)
+    assert list(matched.plain) == [2]
+    assert {(copy.entity_id, copy.rule_name): copy.dead_letter_reason for copy in matched.changed} == {
         (1, None): SESSION_ID_IS_NULL,
         (3, None): SESSION_ID_IS_NULL,
         (3, "set"): None,
@@ -181,21 +181,21 @@ def test_a_copy_without_a_session_id_is_dead_lettered_where_sessions_are_require
         (4, "r0"): FILTER_EXCEPTION,
     }
     text = "Session enabled entity doesn't allow a message whose session identifier is null."
-    assert {copy.dead_letter_description for copy in found.changed if copy.dead_letter_reason == SESSION_ID_IS_NULL} == {text}
-    found = index.match(Message(session_id="s", properties=MESSAGE.properties))
-    assert sorted(found.plain) == [1, 2, 3]
+    assert {copy.dead_letter_description for copy in matched.changed if copy.dead_letter_reason == SESSION_ID_IS_NULL} == {text}
+    matched = index.match(Message(session_id="s", properties=MESSAGE.properties))
+    assert sorted(matched.plain) == [1, 2, 3]
 
 
 def test_filters_and_actions_see_the_broker_properties():
     """SB-F15."""
-    found = match(
+    matched = match(
         subscription(1, compile_filter("sys.SequenceNumber = 7 AND sys.Size = 9")),
         subscription(2, Rule("a", TrueFilter(), compile_action("SET number = sys.SequenceNumber"))),
         sequence_number=7,
         size=9,
     )
-    assert list(found.plain) == [1]
-    number = found.changed[0].message.properties["number"]
+    assert list(matched.plain) == [1]
+    number = matched.changed[0].message.properties["number"]
     assert (number, number.type) == (7, "long")
 
 
@@ -219,8 +219,8 @@ def test_filters_that_cannot_match_are_not_evaluated(monkeypatch):
     same = [subscription(100 + i, counting("amount = 5 OR color = 'blue'")) for i in range(100)]
     looked_up = [subscription(200 + i, CorrelationFilter(properties={"amount": i})) for i in range(100)]
     index = RuleIndex([*leading, *same, *looked_up])
-    found = index.match(Message(properties={"color": "c7", "amount": 5}))
-    assert sorted(found.plain) == [7, *range(100, 200), 205]
+    matched = index.match(Message(properties={"color": "c7", "amount": 5}))
+    assert sorted(matched.plain) == [7, *range(100, 200), 205]
     assert sorted(asked) == ["amount = 5 OR color = 'blue'", "color = 'c7' AND amount = 5"]
 
 
@@ -314,8 +314,8 @@ def one_by_one(subscription, message):
 @given(SUBSCRIPTIONS, MESSAGES)
 def test_the_index_agrees_with_evaluating_every_rule(subscriptions, message):
     """SB-211 to SB-214, SB-218, SB-008."""
-    found = RuleIndex(subscriptions).match(message)
-    assert len(set(found.plain)) == len(found.plain)
-    copies = [*(Copy(entity_id, message) for entity_id in found.plain), *found.changed]
+    matched = RuleIndex(subscriptions).match(message)
+    assert len(set(matched.plain)) == len(matched.plain)
+    copies = [*(Copy(entity_id, message) for entity_id in matched.plain), *matched.changed]
     expected = [copy for subscription in subscriptions for copy in one_by_one(subscription, message)]
     assert sorted(copies, key=repr) == sorted(expected, key=repr)

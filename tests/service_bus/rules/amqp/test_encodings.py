@@ -151,10 +151,10 @@ def test_a_decimal_has_the_range_of_its_format(kind):
     ],
 )
 def test_decimals_have_the_ieee_754_encoding(encoded, text):
-    found = decode(bytes.fromhex(encoded)).value
-    assert found.normalize() == Decimal(text) if found.is_finite() else str(found) == text
+    decoded = decode(bytes.fromhex(encoded)).value
+    assert decoded.normalize() == Decimal(text) if decoded.is_finite() else str(decoded) == text
     if encoded != "746cb89680":
-        assert encode(Typed("decimal32", found)).hex() == encoded
+        assert encode(Typed("decimal32", decoded)).hex() == encoded
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_an_invalid_value_is_refused_with_its_position(encoded, problem):
 
 def test_a_map_with_keys_that_are_equal_in_python_keeps_its_pairs():
     encoded = bytes.fromhex("c10904a1016140a3016140")  # a string and a symbol
-    found = decode(encoded)
-    assert amqp_types.kind_of(found) == "map" and len(found.value) == 2 and encode(found) == encoded
+    decoded = decode(encoded)
+    assert amqp_types.kind_of(decoded) == "map" and len(decoded.value) == 2 and encode(decoded) == encoded
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_an_array_must_have_items_of_one_type():
 
 
 def test_an_array_of_described_values_gives_each_its_descriptor():
-    found = decode(bytes.fromhex("e0080200a3017856" + "0100"))
-    assert found.value == [Typed("described", b"\x00\xa3\x01x\x56\x01"), Typed("described", b"\x00\xa3\x01x\x56\x00")]
+    decoded = decode(bytes.fromhex("e0080200a3017856" + "0100"))
+    assert decoded.value == [Typed("described", b"\x00\xa3\x01x\x56\x01"), Typed("described", b"\x00\xa3\x01x\x56\x00")]
 
 
 def test_an_array_without_content_has_no_more_items_than_it_has_bytes():

@@ -31,9 +31,9 @@ SIMPLE = st.one_of(
 
 @given(st.dictionaries(TEXT.filter(lambda name: name and "\x00" not in name), SIMPLE))
 def test_properties_round_trip(properties):
-    found = decode_properties(encode_properties(properties))
-    assert found == properties
-    assert {name: type(value) for name, value in found.items()} == {name: type(value) for name, value in properties.items()}
+    decoded = decode_properties(encode_properties(properties))
+    assert decoded == properties
+    assert {name: type(value) for name, value in decoded.items()} == {name: type(value) for name, value in properties.items()}
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_properties_round_trip(properties):
     ],
 )
 def test_types_that_python_lacks_are_returned_as_typed_values(value):
-    (found,) = decode_properties(encode_properties({"a": value})).values()
-    assert (found, found.type, found.value, repr(found)) == (value, value.type, value.value, repr(value))
+    (decoded,) = decode_properties(encode_properties({"a": value})).values()
+    assert (decoded, decoded.type, decoded.value, repr(decoded)) == (value, value.type, value.value, repr(value))
 
 
 def test_a_decimal_is_numeric_whether_typed_or_not():
-    found = decode_properties(encode_properties({"a": Typed("decimal64", "1.50"), "b": Decimal("1.50")}))
-    assert found == {"a": Decimal("1.50"), "b": Decimal("1.50")} and found["a"].type == "decimal64"
+    decoded = decode_properties(encode_properties({"a": Typed("decimal64", "1.50"), "b": Decimal("1.50")}))
+    assert decoded == {"a": Decimal("1.50"), "b": Decimal("1.50")} and decoded["a"].type == "decimal64"
 
 
 @pytest.mark.parametrize(

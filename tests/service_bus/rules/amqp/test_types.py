@@ -62,8 +62,8 @@ from .test_properties import SIMPLE
     ],
 )
 def test_values_have_the_encodings_of_the_specification(encoded, value):
-    found = decode(bytes.fromhex(encoded))
-    assert found == value and amqp_types.kind_of(found) == amqp_types.kind_of(value)
+    decoded = decode(bytes.fromhex(encoded))
+    assert decoded == value and amqp_types.kind_of(decoded) == amqp_types.kind_of(value)
 
 
 @given(amqp_values.VALUES)
@@ -205,16 +205,16 @@ def test_a_body_of_another_kind_is_refused(kind, body):
 
 
 def test_sections_set_from_python_round_trip():
-    given = AmqpSections(
+    original = AmqpSections(
         durable=True, priority=9, delivery_annotations={"a": 1}, message_annotations={"b": [1, Typed("ulong", 2)]},
         user_id=b"me", content_encoding="gzip", absolute_expiry_time=datetime(2030, 1, 1, tzinfo=UTC),
         creation_time=datetime(2026, 1, 1, tzinfo=UTC), group_sequence=7, footer={"f": None},
     )  # fmt: skip
-    found = AmqpSections.parse(given.raw)
-    assert found == given and hash(found) == hash(given)
-    assert (found.durable, found.priority, found.user_id, found.content_encoding) == (True, 9, b"me", "gzip")
-    assert (found.creation_time.year, found.absolute_expiry_time.year, found.group_sequence) == (2026, 2030, 7)
-    assert (found.delivery_annotations, found.message_annotations, found.footer) == ({"a": 1}, {"b": [1, 2]}, {"f": None})
+    decoded = AmqpSections.parse(original.raw)
+    assert decoded == original and hash(decoded) == hash(original)
+    assert (decoded.durable, decoded.priority, decoded.user_id, decoded.content_encoding) == (True, 9, b"me", "gzip")
+    assert (decoded.creation_time.year, decoded.absolute_expiry_time.year, decoded.group_sequence) == (2026, 2030, 7)
+    assert (decoded.delivery_annotations, decoded.message_annotations, decoded.footer) == ({"a": 1}, {"b": [1, 2]}, {"f": None})
 
 
 @pytest.mark.parametrize(
