@@ -26,9 +26,9 @@ def read(entity_ids, start: datetime, end: datetime) -> list[Revision]:
         present = configuration._present(connection).select(schema.SETTING.names)
     archived = [configuration._read(storage.current_archive(), file) for file in ArchiveFile.objects.filter(content="settings")]
     rows = [row for row in configuration._together([*archived, present]).to_pylist() if row["entity_id"] in entity_ids]
-    found = []
+    results = []
     for row, following in zip(rows, [*rows[1:], None][: len(rows)], strict=True):
         until = following["since"] if following and following["entity_id"] == row["entity_id"] else None
         if row["since"] < end and (until is None or until > start):
-            found.append(Revision(row["entity_id"], row["path"], row["since"], until, json.loads(row["settings"])))
-    return found
+            results.append(Revision(row["entity_id"], row["path"], row["since"], until, json.loads(row["settings"])))
+    return results

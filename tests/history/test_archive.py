@@ -103,9 +103,9 @@ def test_files_are_by_day_and_namespace(archive_folder, happened):
     happened(EventKind.SENT, entity_id=other.pk, recorded_at="2026-03-02T00:00Z")
     happened(EventKind.SENT, entity_id=-1, recorded_at="2026-03-02T00:00Z")
     archive.archive_events()
-    found = ArchiveFile.objects.values_list("day", "namespace_id", "rows")
+    files = ArchiveFile.objects.values_list("day", "namespace_id", "rows")
     mine = Entity.objects.get(path="orders").namespace_id
-    assert sorted(found) == [
+    assert sorted(files) == [
         (date(2026, 3, 1), mine, 1),
         (date(2026, 3, 2), 0, 1),
         (date(2026, 3, 2), mine, 1),

@@ -64,12 +64,12 @@ def test_a_dead_lettered_message_ends_in_its_queue_and_begins_in_the_target(arch
         namespaces.step_clock(vhost, 60 * SECOND)
         assert channel.get("work") is None
         channel.ack(channel.get("dead").delivery_tag)
-    found = archived_lives(archive_folder, queue)
-    assert ends(found) == {
+    lives = archived_lives(archive_folder, queue)
+    assert ends(lives) == {
         1: (EventKind.COMPLETED, None), 2: (EventKind.MOVED, "rejected"), 3: (EventKind.MOVED, "expired")
     }  # fmt: skip
-    assert found[2]["first_received_at"] == found[2]["enqueued_at"] + SECOND == found[2]["ended_at"]
-    assert (found[3]["first_received_at"], found[3]["ended_at"]) == (None, found[3]["enqueued_at"] + 61 * SECOND)
+    assert lives[2]["first_received_at"] == lives[2]["enqueued_at"] + SECOND == lives[2]["ended_at"]
+    assert (lives[3]["first_received_at"], lives[3]["ended_at"]) == (None, lives[3]["enqueued_at"] + 61 * SECOND)
     assert ends(archived_lives(archive_folder, dead)) == {1: (EventKind.COMPLETED, None)}
     moved = [e for e in events(queue) if e.kind == EventKind.MOVED][0]
     assert moved.details["to"] == [{"entity": entity_id(dead), "path": "dead", "sequence_number": 1}]
@@ -110,12 +110,12 @@ def test_storage_messages_end_by_delete_clear_expiry_and_poison(archive_folder, 
     run(tidying.expire_batch(entity_id(jobs)))
     storage.put(jobs, "cleared")
     storage.clear(jobs)
-    found = archived_lives(archive_folder, jobs)
-    assert {number: kind for number, (kind, _) in ends(found).items()} == {
+    lives = archived_lives(archive_folder, jobs)
+    assert {number: kind for number, (kind, _) in ends(lives).items()} == {
         1: EventKind.COMPLETED, 2: EventKind.MOVED, 3: EventKind.EXPIRED, 4: EventKind.PURGED
     }  # fmt: skip
-    assert found[2]["reason"] == "MaxDequeueCountExceeded"
-    assert found[2]["delivery_count"] == 1
+    assert lives[2]["reason"] == "MaxDequeueCountExceeded"
+    assert lives[2]["delivery_count"] == 1
     assert archived_lives(archive_folder, EntityAddress(account, "jobs-poison")) == {}
 
 

@@ -90,8 +90,8 @@ def test_a_registration_replaces_files_and_clears_marks(archive_folder, slices):
     assert before_and_after()[1:] == [
         [(slices[0], True), (slices[1], False)], sorted(["derived/another/", old.path]), [(date(2026, 3, 2), 7)]
     ]  # fmt: skip
-    found = ArchiveFile.objects.filter(content="lives").order_by("pk")
-    assert [(file.pk, file.rolled_up) for file in found] == [(rolled.pk, True), (new.pk, False)]
+    files = ArchiveFile.objects.filter(content="lives").order_by("pk")
+    assert [(file.pk, file.rolled_up) for file in files] == [(rolled.pk, True), (new.pk, False)]
     assert [one.pk for one in manifest.underived()] == slices[1:]
 
 
@@ -110,7 +110,7 @@ def test_a_registration_is_refused_when_another_job_was_first(archive_folder, sl
     manifest.note_folder(FOLDER)
     written(archive_folder, life(0, 1))
     change = manifest.Change(
-        slices=slices, replaces=[one.pk for one in old], rolled_up=[old[0].pk, old[1].pk], rebuilt=[(DAY, 7)]
+        slices=slices, replaces=[file.pk for file in old], rolled_up=[old[0].pk, old[1].pk], rebuilt=[(DAY, 7)]
     )
     meanwhile(change)
     before = before_and_after()
@@ -192,7 +192,7 @@ def test_days_to_count_are_found_and_counted(archive_folder, postgres):
     written(archive_folder, life(0, 1), content="counts", folder="derived/c")
     [counts] = manifest.enter("derived/c", manifest.Change(rolled_up=[first.pk], step_seconds=300))
     [group] = manifest.days_to_roll_up(None)
-    assert [one.pk for one in group] == [first.pk, second.pk], "all of a day of which some are not counted"
+    assert [file.pk for file in group] == [first.pk, second.pk], "all of a day of which some are not counted"
     assert manifest.days_to_roll_up(DAY) == [] and manifest.rolled_files([group]) == [counts]
     ArchiveFile.objects.update(rolled_up=True)
     assert manifest.days_to_roll_up(None) == []

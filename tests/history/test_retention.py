@@ -80,7 +80,7 @@ def test_past_days_are_indexed_and_the_newest_is_not(postgres, happened):
     entity_id = postgres.execute("SELECT DISTINCT entity_id FROM vitrine_message_event").fetchone()[0]
     for number, message_id, events in ((1, "old", 2), (2, "new", 1)):
         assert len(reads.timeline(entity_id, number)) == events
-        assert [one.sequence_number for one in reads.find(message_id).matches] == [number]
+        assert [match.sequence_number for match in reads.find(message_id).matches] == [number]
 
 
 def test_a_past_day_that_is_being_written_is_indexed_later(postgres, monkeypatch):
@@ -134,7 +134,7 @@ def test_a_search_within_an_entity_uses_the_index_of_each_past_day(postgres, hap
     for indexed in ([], [FIRST_OF_MARCH]):
         assert retention.index_closed_partitions(second if indexed else FIRST_OF_MARCH) == indexed
         found = reads.search_slice(wanted)
-        assert [one.message_id for one in found.messages] == ["new-3", "old-3", "new-2", "old-2", "new-1", "old-1"]
+        assert [message.message_id for message in found.messages] == ["new-3", "old-3", "new-2", "old-2", "new-1", "old-1"]
     postgres.execute(
         "INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind)"
         " SELECT '2026-03-01T10:00Z', now(), -n, 0, n, 1 FROM generate_series(1, 5000) AS n"
@@ -173,7 +173,7 @@ def test_slices_of_a_search_within_entities_contain_each_event_once(postgres, qu
     wanted, cursor, found = reads.parse_filter("entity:orders", now=datetime.now(UTC)), None, []
     for _ in range(len(written) * 60):
         part = reads.search_slice(wanted, cursor)
-        found += [one.sequence_number for one in part.messages]
+        found += [message.sequence_number for message in part.messages]
         cursor = part.cursor
         if cursor is None:
             break
@@ -191,7 +191,7 @@ def test_a_statement_reads_few_events_of_each_entity(postgres, queue, happened, 
     monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
     monkeypatch.setattr(searching, "ROWS_OF_EACH", 1)
     part = reads.search_slice(reads.parse_filter("entity:orders", now=datetime.now(UTC)))
-    assert (part.scanned, [one.sequence_number for one in part.messages]) == (7, [5, 5, 4, 4, 3, 3, 2])
+    assert (part.scanned, [message.sequence_number for message in part.messages]) == (7, [5, 5, 4, 4, 3, 3, 2])
 
 
 def test_an_old_day_is_dropped_once_it_is_archived(archive_folder, postgres, happened):
@@ -212,9 +212,9 @@ def test_archived_days_beyond_the_retention_of_their_namespace_are_removed(archi
     happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
     happened(EventKind.SENT, 2, recorded_at="2026-03-02T10:00Z")
     archive.archive_events()
-    given = {"day": FIRST_OF_MARCH, "namespace_id": queue.namespace_id, "rows": 1, "bytes": 1}
+    values = {"day": FIRST_OF_MARCH, "namespace_id": queue.namespace_id, "rows": 1, "bytes": 1}
     for content in ("lives", "counts", "settings"):
-        ArchiveFile.objects.create(content=content, path=content, **given)
+        ArchiveFile.objects.create(content=content, path=content, **values)
     Namespace.objects.filter(pk=queue.namespace_id).update(archive_days=3)
     today = FIRST_OF_MARCH + timedelta(days=4)
     assert retention.forget_archived_days(today) == [], "the event table still has the day"

@@ -27,7 +27,7 @@ def test_spark_uses_the_brokers_numbers_for_kinds_and_outcomes():
 
 def by_spark(**metadata_of: dict) -> pa.Schema:
     """The schema of a file as Spark writes it: its own description of the columns, with their metadata, is in the file's."""
-    described = StructType([StructField(name, LongType(), metadata=one) for name, one in metadata_of.items()])
+    described = StructType([StructField(name, LongType(), metadata=metadata) for name, metadata in metadata_of.items()])
     columns = pa.schema([(name, pa.int64()) for name in metadata_of])
     return columns.with_metadata({"org.apache.spark.sql.parquet.row.metadata": described.json()})
 

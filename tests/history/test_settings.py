@@ -32,7 +32,8 @@ def test_settings_are_read_with_their_validity_archived_or_not(configured, postg
 
     def read(start: datetime, end: datetime) -> list[tuple]:
         return [
-            (one.settings["max_delivery_count"], one.until is None) for one in archived_settings.read([entity.pk], start, end)
+            (revision.settings["max_delivery_count"], revision.until is None)
+            for revision in archived_settings.read([entity.pk], start, end)
         ]
 
     ever = (NOON, NOON + timedelta(days=100_000))

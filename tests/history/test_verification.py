@@ -150,7 +150,7 @@ def test_damaged_lives_are_derived_again(archive_folder, postgres):
     file = derived(archive_folder, "lives")
     (archive_folder / file.path).write_bytes(b"")
     assert f"{file.path} will be derived again from the events of the day by the next analysis." in repaired()
-    assert [(one.day, one.namespace_id) for one in ArchiveRebuild.objects.all()] == [(date(2026, 3, 1), 7)]
+    assert [(rebuild.day, rebuild.namespace_id) for rebuild in ArchiveRebuild.objects.all()] == [(date(2026, 3, 1), 7)]
     assert not ArchiveFile.objects.exists() and ArchiveUnusedFile.objects.get().path == file.path
     assert problems(deep=True) == []
 

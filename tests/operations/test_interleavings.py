@@ -89,8 +89,8 @@ def test_every_message_is_in_exactly_one_place(make_queue, small, kind):
             except BrokerError:
                 continue
             assert lists(queue) + lists(other) + hidden(queue) + gone == everything, step
-        for one in running:
-            runner.run(one, seconds=None)
+        for operation in running:
+            runner.run(operation, seconds=None)
         assert lists(queue) + lists(other) + hidden(queue) + gone == everything
         assert sweeps.check_ledger()["differences"] == []
 
@@ -103,11 +103,11 @@ def test_two_operators_never_process_the_same_message(queue, small):
     while core.find(first.id).is_open or core.find(second.id).is_open:
         runner.run(first, seconds=0)
         runner.run(second, seconds=0)
-    done = [core.find(one.id) for one in (first, second)]
-    assert sum(one.done for one in done) == 10 and reads.entity(queue).counts.active == 0
-    for one in done:
-        operations.change(one, "undo", actor=OTTO)
-        runner.run(one, seconds=None)
+    done = [core.find(operation.id) for operation in (first, second)]
+    assert sum(operation.done for operation in done) == 10 and reads.entity(queue).counts.active == 0
+    for operation in done:
+        operations.change(operation, "undo", actor=OTTO)
+        runner.run(operation, seconds=None)
     assert reads.entity(queue).counts.active == 10
 
 

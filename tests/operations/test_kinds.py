@@ -391,7 +391,7 @@ def test_deleting_the_entity_ends_the_operation(queue, monkeypatch):
 def test_after_the_entity_was_deleted_an_operation_cannot_be_undone(queue):
     dead(queue, 2)
     done = start(Kind.RESUBMIT, queue, "dead-letter")
-    assert [one.id for one in core.newest(entity_id=done.entity_id, undoable=True)] == [done.id]
+    assert [operation.id for operation in core.newest(entity_id=done.entity_id, undoable=True)] == [done.id]
     entities.delete_entity(queue)
     for _ in range(2):  # also after the rows of the entity are removed
         found = core.find(done.id)
