@@ -60,8 +60,8 @@ def test_each_statement_returns_its_rows_and_sees_the_effects_of_earlier_stateme
 
 def test_a_batch_is_one_transaction(table, named, run):
     text = "INSERT INTO batch_test VALUES (%(n)s::int) RETURNING pg_current_xact_id()::text AS xid"
-    [one], [other] = run(Batch((named(text, n=1), named(text, n=2))))
-    assert one == other
+    [first], [second] = run(Batch((named(text, n=1), named(text, n=2))))
+    assert first == second
 
 
 @pytest.mark.parametrize("bad", [0, 1])

@@ -12,16 +12,16 @@ from tests.eventually import eventually
 
 def opened_in_a_thread(*, leaving=False, statement="SELECT 1"):
     def work():
-        found.append(connections.current())
-        found[0].execute(statement)
+        results.append(connections.current())
+        results[0].execute(statement)
         if leaving:
             connections.leave_to_other_threads()
 
-    found = []
+    results = []
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    return found[0]
+    return results[0]
 
 
 def test_a_connection_ends_with_its_thread(db):
@@ -64,7 +64,7 @@ def test_the_number_of_kept_connections_is_limited(db):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(not one.closed for one in found) == connections.MAX_IDLE
+    assert sum(not connection.closed for connection in found) == connections.MAX_IDLE
 
 
 def test_a_thread_has_its_own_connection_until_it_closes_it(db):

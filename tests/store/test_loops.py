@@ -43,8 +43,8 @@ def test_no_connection_remains_after_the_end_of_a_loop(queue):
     before = connected()
 
     async def main():
-        (found,) = await service_bus.receive.aio(queue, max_wait_seconds=5)
-        await service_bus.complete.aio(queue, found.lock_token)
+        (message,) = await service_bus.receive.aio(queue, max_wait_seconds=5)
+        await service_bus.complete.aio(queue, message.lock_token)
         asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
         await asyncio.gather(*(service_bus.peek.aio(queue) for _ in range(20)))
         assert connected() > before

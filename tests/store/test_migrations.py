@@ -18,17 +18,17 @@ def test_no_migration_is_missing(db):
 @pytest.fixture
 def tables_of_an_older_version(db):
     """The URL of a database whose tables were made by migrations that are not there any more."""
-    given = {k: v for k, v in Database().parameters().items() if k in ("host", "port", "user", "password")}
-    with psycopg.connect(**given, dbname=connection.settings_dict["NAME"], autocommit=True) as server:
+    values = {k: v for k, v in Database().parameters().items() if k in ("host", "port", "user", "password")}
+    with psycopg.connect(**values, dbname=connection.settings_dict["NAME"], autocommit=True) as server:
         server.execute("CREATE DATABASE vitrine_of_before")
         try:
-            with psycopg.connect(**given, dbname="vitrine_of_before") as older:
+            with psycopg.connect(**values, dbname="vitrine_of_before") as older:
                 older.execute("CREATE TABLE vitrine_entity (id bigint)")
                 older.execute("CREATE TABLE django_migrations (id bigserial, app text, name text, applied timestamptz)")
                 older.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('broker_core', '0001_initial', now())")
-            user = f"{given['user']}:{given['password']}@" if given.get("password") else f"{given['user']}@"
-            port = f"&port={given['port']}" if "port" in given else ""
-            yield f"postgres://{user}/vitrine_of_before?host={given['host']}{port}"
+            user = f"{values['user']}:{values['password']}@" if values.get("password") else f"{values['user']}@"
+            port = f"&port={values['port']}" if "port" in values else ""
+            yield f"postgres://{user}/vitrine_of_before?host={values['host']}{port}"
         finally:
             server.execute("DROP DATABASE vitrine_of_before WITH (FORCE)")
 

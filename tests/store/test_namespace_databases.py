@@ -116,12 +116,12 @@ async def test_combined_calls_to_queues_of_the_same_id_stay_separate(queues):
 
 
 def test_a_waiting_receive_is_woken_by_a_send_in_its_database(queues):
-    found = []
-    waiting = threading.Thread(target=lambda: found.extend(service_bus.receive(FAR, max_wait_seconds=20)))
+    results = []
+    waiting = threading.Thread(target=lambda: results.extend(service_bus.receive(FAR, max_wait_seconds=20)))
     waiting.start()
     service_bus.send(FAR, [Message(b"1")])
     waiting.join(20)
-    assert [m.body for m in found] == [b"1"]
+    assert [m.body for m in results] == [b"1"]
 
 
 def test_queues_of_the_same_id_in_two_databases_are_never_mixed_up(queues):
@@ -172,7 +172,7 @@ def test_lists_of_all_namespaces_combine_the_databases(queues):
     assert [row.address for row in reads.overview() if row.address.path == "orders"] == [FAR, NEAR]
     assert {row.address for row in entities.list_queues()} >= {FAR, NEAR}
     assert {name.address for name in reads.names("orders").matches} == {FAR, NEAR}
-    assert [found.address for found in reads.find("far-away").matches] == [FAR]
+    assert [match.address for match in reads.find("far-away").matches] == [FAR]
     with connections.of("far"):  # where an id says nothing of its namespace
         assert len(reads.timeline(reads.entity(FAR).id, 1)) == 1
         assert list(Entity.objects.filter(path="orders").values_list("namespace__name", flat=True)) == ["Far"]
@@ -258,8 +258,12 @@ def test_every_use_case_declares_its_namespace_parameter():
     for module in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
         if ".migrations" not in module.name:
             importlib.import_module(module.name)
-    found = [one for one in gc.get_objects() if type(one) is UseCase and one.__module__.startswith("broker_core.")]
-    silent = {f"{one.__module__}.{one.__qualname__}" for one in found if one.namespace_parameter is None}
+    found = [
+        candidate
+        for candidate in gc.get_objects()
+        if type(candidate) is UseCase and candidate.__module__.startswith("broker_core.")
+    ]
+    silent = {f"{use_case.__module__}.{use_case.__qualname__}" for use_case in found if use_case.namespace_parameter is None}
     assert len(found) > 150
     assert not silent, "declare the namespace's parameter, or WHOLE_DATABASE, with @use_case(namespace=...)"
 

@@ -69,8 +69,8 @@ def test_each_change_of_settings_is_a_revision(one_of_each):
     queue_storage.update_queue(jobs, max_dequeue_count=4, actor=ANN)
     rabbitmq.set_policy(rabbits.namespace, Policy("limit", "kept", {"max-length": 5}), actor=ANN)
     for address in one_of_each:
-        found = reads.revisions(address)
-        assert [one.actor for one in found] == ["user:ann", "user:ann"] and found[0].id > found[1].id
+        revisions = reads.revisions(address)
+        assert [revision.actor for revision in revisions] == ["user:ann", "user:ann"] and revisions[0].id > revisions[1].id
     newest, oldest = reads.revisions(queue)
     assert newest.columns["lock_duration"] == timedelta(seconds=7)
     assert oldest.columns["lock_duration"] == timedelta(minutes=1)

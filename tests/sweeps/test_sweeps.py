@@ -44,9 +44,9 @@ def test_expired_messages_are_removed_at_their_expiry(make_queue, step, dead_let
 @pytest.mark.parametrize(("unflushed", "commits"), [(True, "off"), (False, "on")])
 def test_only_sweeps_commit_without_waiting_for_the_disk(queue, statement, unflushed, commits):
     own = connections.current()
-    given = {"entity_id": entity_id(queue), "subqueue": 0, "max_count": 5, "properties": None, "from_number": 0}
+    values = {"entity_id": entity_id(queue), "subqueue": 0, "max_count": 5, "properties": None, "from_number": 0}
     with own.transaction():
-        own.execute(SQL[statement], given | {"unflushed": unflushed})
+        own.execute(SQL[statement], values | {"unflushed": unflushed})
         assert own.execute("SHOW synchronous_commit").fetchone() == (commits,)
     assert own.execute("SHOW synchronous_commit").fetchone() == ("on",)
 

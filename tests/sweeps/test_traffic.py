@@ -56,14 +56,14 @@ def by_events(address):
         " WHERE entity_id = %s GROUP BY 1, 2",
         entity_id(address),
     )
-    found = {}
+    results = {}
     for row in rows:
         for column, kinds in COUNTED.items():
             if row.kind in kinds:
-                found[row.bucket, column] = found.get((row.bucket, column), 0) + row.n
+                results[row.bucket, column] = results.get((row.bucket, column), 0) + row.n
         if row.kind == K.ACTIVATED:  # it was counted when it was scheduled
-            found[row.bucket, "sent"] = found.get((row.bucket, "sent"), 0) - row.n
-    return {at: n for at, n in found.items() if n}
+            results[row.bucket, "sent"] = results.get((row.bucket, "sent"), 0) - row.n
+    return {at: n for at, n in results.items() if n}
 
 
 def of_traffic(address):

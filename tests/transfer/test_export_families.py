@@ -77,9 +77,13 @@ def test_a_storage_queue_is_copied_with_its_options_receipts_and_leases(account)
     assert stored(copy) == stored(jobs)
     assert held_in_ledger(copy) == held_in_ledger(jobs) != []
     assert ledger_agrees(copy)
-    found = storage.get_queue(copy)
-    assert (dict(found.metadata), found.history_level, found.strict_visibility) == ({"owner": "me"}, HistoryLevel.LIFECYCLE, True)
-    assert found.poison == EntityAddress(copy.namespace, "bad-jobs")
+    stored_queue = storage.get_queue(copy)
+    assert (dict(stored_queue.metadata), stored_queue.history_level, stored_queue.strict_visibility) == (
+        {"owner": "me"},
+        HistoryLevel.LIFECYCLE,
+        True,
+    )
+    assert stored_queue.poison == EntityAddress(copy.namespace, "bad-jobs")
 
     assert storage.get(copy, 10) == []
     storage.delete(copy, leased.message_id, leased.pop_receipt)
@@ -399,12 +403,12 @@ def test_the_import_of_a_virtual_hosts_export_gives_an_equal_export(broker_datab
 
 
 def drained(queue):
-    found = []
+    results = []
     while delivery := rabbitmq.get(queue, no_ack=True):
-        found.append(
+        results.append(
             (bytes(delivery.body), delivery.number, delivery.redelivered, repr(delivery.properties), delivery.message_count)
         )
-    return found
+    return results
 
 
 BAD_RABBIT = [

@@ -31,12 +31,14 @@ def exported(*names, **options):
 
 def configuration(namespace):
     """What an export says, without when, in any order."""
-    found = [next(iter(json.loads(line).items())) for line in exported(namespace)[1:-1]]
-    return sorted(json.dumps([kind, {n: v for n, v in one.items() if n not in VOLATILE}], sort_keys=True) for kind, one in found)
+    document = [next(iter(json.loads(line).items())) for line in exported(namespace)[1:-1]]
+    return sorted(
+        json.dumps([kind, {n: v for n, v in values.items() if n not in VOLATILE}], sort_keys=True) for kind, values in document
+    )
 
 
 def changed_items(preview, result):
-    return [str(change.item) for one in preview.namespaces for change in one.changes if change.result is result]
+    return [str(change.item) for namespace in preview.namespaces for change in namespace.changes if change.result is result]
 
 
 def edited(lines, **where_and_what):
@@ -263,7 +265,7 @@ def test_a_missing_namespace_is_created_and_an_existing_namespace_is_updated_tog
     storage.delete_account(jobs)
     SERVICE_BUS["durations"](shop)
     preview = preview_import(file)
-    assert {one.name: one.is_new for one in preview.namespaces} == {shop: False, jobs: True}
+    assert {namespace.name: namespace.is_new for namespace in preview.namespaces} == {shop: False, jobs: True}
     assert {"queue 'mail'", "queue 'print'"} <= set(changed_items(preview, Result.CREATED))
     apply_import(file, token=preview.token)
     assert (configuration(shop), configuration(jobs)) == before
@@ -314,9 +316,9 @@ def test_the_configuration_history_names_the_importing_user(shop):
     SERVICE_BUS["durations"](shop)
     count = len(reads.revisions(_orders(shop)))
     apply_import(file, actor=Actor("user", "vera", Right.MANAGE | Right.BROWSE))
-    found = reads.revisions(_orders(shop))
-    assert len(found) == count + 1
-    assert "vera" in found[0].actor
+    revisions = reads.revisions(_orders(shop))
+    assert len(revisions) == count + 1
+    assert "vera" in revisions[0].actor
 
 
 def test_celery_bindings_are_added(shop):
