@@ -13,19 +13,19 @@ async def cancelled(calls, *, seconds=0.008, meanwhile=None):
     and others are not, however fast the machine is. meanwhile: what is done in a thread while each call is under way.
     """
     chance = random.Random(7)
-    found: list[Any] = []
+    results: list[Any] = []
     for n, call in enumerate(calls):
-        had = len(found)
+        had = len(results)
         task = asyncio.create_task(_timed(call, chance.uniform(0, seconds)) if n % 2 else call)
         other = asyncio.create_task(asyncio.to_thread(meanwhile)) if meanwhile else asyncio.sleep(0)
         if not n % 2:
             await asyncio.sleep(chance.uniform(0, seconds))
             task.cancel()
         with suppress(asyncio.CancelledError, TimeoutError):
-            found.append(await task)
+            results.append(await task)
         await other
-        seconds *= 1.2 if len(found) == had else 0.85
-    return found
+        seconds *= 1.2 if len(results) == had else 0.85
+    return results
 
 
 async def _timed(call, seconds):

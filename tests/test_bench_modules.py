@@ -7,7 +7,7 @@ import pytest
 
 import bench
 
-MODULES = [one.name for one in pkgutil.iter_modules(bench.__path__) if one.name != "__main__"]
+MODULES = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__"]
 
 
 @pytest.mark.parametrize("name", MODULES)

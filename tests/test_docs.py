@@ -51,7 +51,7 @@ def test_curl_examples_use_only_entities_they_create(broker_database):  # noqa: 
     namespaces.create_namespace("demo", Family.SERVICE_BUS)
     exec(blocks(ROOT / "docs/http.md")[0], {})
     used = re.findall(r"servicebus/(demo/[a-z-]+)`?$", (ROOT / "docs/http.md").read_text().replace("`:", "`"), re.MULTILINE)
-    assert len(used) == 2 and all(reads.entity(EntityAddress.parse(one)) for one in used)
+    assert len(used) == 2 and all(reads.entity(EntityAddress.parse(address)) for address in used)
 
 
 def test_readme_examples_do_not_change_the_playground_of_the_first_five_minutes():

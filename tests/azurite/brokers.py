@@ -131,8 +131,8 @@ class Azurite(Service):
 
     def create(self, name: str = "", metadata: dict[str, str] | None = None) -> str:
         """created, there, or the refusal."""
-        found = self._try(lambda: self._queue(name or self.name).create_queue(metadata=metadata))
-        return {"204": "there"}.get(found, found) if isinstance(found, str) else "created"
+        outcome = self._try(lambda: self._queue(name or self.name).create_queue(metadata=metadata))
+        return {"204": "there"}.get(outcome, outcome) if isinstance(outcome, str) else "created"
 
     def drop(self, name: str = "") -> str:
         return self._try(lambda: _done(self._queue(name or self.name).delete_queue()))
@@ -218,8 +218,8 @@ class Core(Service):
         self._step(timedelta(seconds=seconds))
 
     def create(self, name: str = "", metadata: dict[str, str] | None = None) -> str:
-        found = self._try(lambda: queue_storage.create_queue(self._at(name or self.name), metadata=metadata))
-        return found if isinstance(found, str) else "created" if found.created else "there"
+        outcome = self._try(lambda: queue_storage.create_queue(self._at(name or self.name), metadata=metadata))
+        return outcome if isinstance(outcome, str) else "created" if outcome.created else "there"
 
     def drop(self, name: str = "") -> str:
         return self._try(lambda: _done(queue_storage.delete_queue(self._at(name or self.name))))
@@ -263,8 +263,8 @@ class Core(Service):
 
     def _peek(self, queue: str, count: int | None) -> list[Seen]:
         asked: dict[str, Any] = {} if count is None else {"count": count}
-        found = queue_storage.peek(self._at(queue), **asked)
-        return [Seen(m.text, m.dequeue_count, _life(m.inserted_at, m.expires_at)) for m in found]
+        messages = queue_storage.peek(self._at(queue), **asked)
+        return [Seen(m.text, m.dequeue_count, _life(m.inserted_at, m.expires_at)) for m in messages]
 
     def _update(self, queue: str, handle: Handle, visibility: int, text: str | None) -> Changed:
         hidden = timedelta(seconds=visibility)

@@ -84,15 +84,15 @@ class _Maker:
         return (*steps, Step("get", {"count": 32, "until": NEVER_SEEN}))
 
     def _put(self) -> dict[str, Any]:
-        given: dict[str, Any] = {"message": self._puts}
+        values: dict[str, Any] = {"message": self._puts}
         self._puts += 1
         if self._dice.random() < 0.3:
-            given["until"] = self._until()
+            values["until"] = self._until()
         if self._dice.random() < 0.5:
-            given["ends"] = self._dice.choice(
-                (None, max(given.get("until", 0), self._now) // 2 * 2 + self._dice.choice((1, 3, 5, 9)))
+            values["ends"] = self._dice.choice(
+                (None, max(values.get("until", 0), self._now) // 2 * 2 + self._dice.choice((1, 3, 5, 9)))
             )
-        return given
+        return values
 
     def _get(self) -> dict[str, Any]:
         return {"count": self._dice.choice((1, 1, 2, 3, 32)), "until": self._until()}
@@ -285,7 +285,7 @@ class Comparison:
     def _compared(self, script: Script, name: str, theirs: list[Any]) -> Difference | None:
         ours = CoreTeller(Core(self._account, name)).tell(script)
         both = enumerate(zip(theirs, ours, strict=True))
-        return next((Difference(script, at, one, other) for at, (one, other) in both if one != other), None)
+        return next((Difference(script, at, left, other) for at, (left, other) in both if left != other), None)
 
 
 # Shortening

@@ -351,8 +351,8 @@ def test_closing_releases_unacknowledged_messages_without_counting_a_delivery(co
     inbox = Inbox(connection)
     connection.drain_events(timeout=1)  # the first is handed on, the others wait in the channel
     inbox.channel.close()
-    found = peek()
-    assert [(m.body, m.delivery_count) for m in found] == [(b"%d" % n, 0) for n in range(5)]
+    messages = peek()
+    assert [(m.body, m.delivery_count) for m in messages] == [(b"%d" % n, 0) for n in range(5)]
     assert service_bus.receive(EntityAddress(connection.transport.namespace, "tasks"), 9)[0].delivery_count == 0
     assert inbox.bodies == [0]
 

@@ -134,9 +134,9 @@ def test_an_eta_becomes_the_scheduled_time(eta, scheduled):
 
 def test_a_message_without_an_envelope_is_delivered_with_its_body():
     message = codec.Message(body=b"hello", content_type="text/plain")
-    found = codec.from_broker(received(message), str(TOKEN))
-    assert (found["body"], found["content-type"], found["headers"]) == (b"hello", "text/plain", {})
-    assert found["properties"]["delivery_tag"] == str(TOKEN)
+    payload = codec.from_broker(received(message), str(TOKEN))
+    assert (payload["body"], payload["content-type"], payload["headers"]) == (b"hello", "text/plain", {})
+    assert payload["properties"]["delivery_tag"] == str(TOKEN)
 
 
 @pytest.mark.parametrize("envelope", ["{", "[]", '{"headers": 1}', '{"properties": [1]}'])

@@ -75,8 +75,8 @@ class Project:
 
     def children(self, worker: subprocess.Popen) -> list[int]:
         """The pool processes of a worker."""
-        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(worker.pid)], capture_output=True, text=True, check=False)
-        return [int(pid) for pid in found.stdout.split()]
+        completed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(worker.pid)], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in completed.stdout.split()]
 
     def kill(self, worker: subprocess.Popen) -> None:
         """SIGKILL of the worker's main process and all its children at once."""

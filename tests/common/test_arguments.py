@@ -55,8 +55,8 @@ def test_texts_that_the_database_cannot_store_are_refused(text, problem):
 
 
 def test_numbers_must_be_a_list():
-    one: Any = 5
+    number: Any = 5
     with pytest.raises(InvalidArgument, match="5 must be a list of numbers"):
-        whole_numbers(one)
+        whole_numbers(number)
     with pytest.raises(InvalidArgument, match="-1 must be a whole number from 0 to 2\\^63 - 1"):
         whole_numbers([1, -1])

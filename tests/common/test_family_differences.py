@@ -49,9 +49,9 @@ class ServiceBus(Side):
         broker.send(self.address, [Message(text.encode(), time_to_live=life)])
 
     def take(self) -> str | None:
-        for found in broker.receive(self.address):
-            self.held[found.body.decode()] = found.lock_token
-            return found.body.decode()
+        for message in broker.receive(self.address):
+            self.held[message.body.decode()] = message.lock_token
+            return message.body.decode()
         return None
 
     def finish(self, text: str) -> None:
@@ -66,9 +66,9 @@ class QueueStorage(Side):
         queue_storage.put(self.address, text, time_to_live=life)
 
     def take(self) -> str | None:
-        for found in queue_storage.get(self.address):
-            self.held[found.text] = found.message_id, found.pop_receipt
-            return found.text
+        for message in queue_storage.get(self.address):
+            self.held[message.text] = message.message_id, message.pop_receipt
+            return message.text
         return None
 
     def finish(self, text: str) -> None:

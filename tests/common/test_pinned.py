@@ -97,8 +97,8 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("kind", EntityKind)
 def test_the_defaults_of_settings_are_the_documented_ones(kind):
-    found = default_settings(kind)
-    assert {name: found[name] for name in DEFAULTS[kind]} == DEFAULTS[kind]
+    defaults = default_settings(kind)
+    assert {name: defaults[name] for name in DEFAULTS[kind]} == DEFAULTS[kind]
     life = default_settings(kind, Tier.BASIC)["default_message_time_to_live"]
     assert life == timedelta(days=14)
     if kind is not EntityKind.SUBSCRIPTION:

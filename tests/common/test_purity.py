@@ -22,17 +22,17 @@ IMPURE_CALLS = {"getpid", "getuser", "now", "open", "today", "token_hex", "urand
 
 
 def impurities(source: str) -> list[str]:
-    found = []
+    results = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.partition(".")[0] in IMPURE_MODULES]
+            results += [alias.name for alias in node.names if alias.name.partition(".")[0] in IMPURE_MODULES]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found += [node.module] if node.module.partition(".")[0] in IMPURE_MODULES else []
-            found += [alias.name for alias in node.names if alias.name in IMPURE_CALLS]
+            results += [node.module] if node.module.partition(".")[0] in IMPURE_MODULES else []
+            results += [alias.name for alias in node.names if alias.name in IMPURE_CALLS]
         elif isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            found += [name] if name in IMPURE_CALLS else []
-    return found
+            results += [name] if name in IMPURE_CALLS else []
+    return results
 
 
 def test_the_rules_are_pure():

@@ -31,11 +31,11 @@ def test_a_route_change_has_its_outcome(before, after, expected):
 def test_the_counts_of_a_comparison_add_up(routes):
     found = compare(Rerouted(i, before, after, weight) for i, (before, after, weight) in enumerate(routes))
     assert found.messages == sum(found.outcomes.values()) == sum(weight for *_, weight in routes)
-    for one in found.destinations:
-        assert one.before == sum(len(before.get(one.destination, ())) * weight for before, _, weight in routes)
-        assert one.after == sum(len(after.get(one.destination, ())) * weight for _, after, weight in routes)
-        assert one.after - one.before == one.gains - one.losses
-        assert bool(one.gains) == bool(one.gained) and bool(one.losses) == bool(one.lost)
-        assert len(one.gained) <= MOST_EXAMPLES and not set(one.gained) & set(one.lost)
-    shifts = [one.gains + one.losses for one in found.destinations]
+    for destination in found.destinations:
+        assert destination.before == sum(len(before.get(destination.destination, ())) * weight for before, _, weight in routes)
+        assert destination.after == sum(len(after.get(destination.destination, ())) * weight for _, after, weight in routes)
+        assert destination.after - destination.before == destination.gains - destination.losses
+        assert bool(destination.gains) == bool(destination.gained) and bool(destination.losses) == bool(destination.lost)
+        assert len(destination.gained) <= MOST_EXAMPLES and not set(destination.gained) & set(destination.lost)
+    shifts = [destination.gains + destination.losses for destination in found.destinations]
     assert shifts == sorted(shifts, reverse=True)

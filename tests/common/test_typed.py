@@ -32,9 +32,9 @@ def test_the_count_of_a_death_is_numeric():
 
 def test_values_set_by_a_rule_are_numeric():
     made = compile_action("SET a = 1; SET b = a + 1.5").apply(Message()).properties
-    found = decode_properties(encode_properties(made))
-    assert found == {"a": 1, "b": 2.5} and found["a"] * 2 == 2 and sorted([2, found["a"]]) == [1, 2]
-    assert encode_properties(found)["a"] == ["long", "1"]
+    decoded = decode_properties(encode_properties(made))
+    assert decoded == {"a": 1, "b": 2.5} and decoded["a"] * 2 == 2 and sorted([2, decoded["a"]]) == [1, 2]
+    assert encode_properties(decoded)["a"] == ["long", "1"]
 
 
 @given(st.integers(-(2**31), 2**31 - 1))

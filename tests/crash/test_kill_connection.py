@@ -92,8 +92,8 @@ def take_all(queue):
     with connect(queue.namespace) as connection:
         channel = connection.channel()
         channel.consume("q", no_ack=True)
-        found = channel.deliveries(100)
-        return [(int(delivery.body), delivery.redelivered) for delivery in found]
+        deliveries = channel.deliveries(100)
+        return [(int(delivery.body), delivery.redelivered) for delivery in deliveries]
 
 
 LOCK_IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine epoch ' || %s, 0)) AS taken"

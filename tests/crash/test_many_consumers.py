@@ -81,12 +81,12 @@ def test_consumers_of_two_processes_share_a_queue(on_cluster, dsn, mode):
         for at in range(0, MESSAGES, 50):
             rabbitmq.publish(vhost, [Publication(b"%d" % n, routing_key="q") for n in range(at, at + 50)])
         eventually(lambda: not present(queue), seconds=120)
-        found = [json.loads(child.communicate("\n", timeout=60)[0]) for child in children]
+        document = [json.loads(child.communicate("\n", timeout=60)[0]) for child in children]
     finally:
         for child in children:
             child.kill()
             child.communicate()
-    got = Counter(n for child in found for consumer in child for n in consumer)
-    for child in found:
+    got = Counter(n for child in document for consumer in child for n in consumer)
+    for child in document:
         assert all(child), f"consumers without a message: {[n for n, consumer in enumerate(child) if not consumer]}"
     assert got == Counter(range(MESSAGES)) and ledger_agrees(queue)

@@ -42,14 +42,14 @@ def another(dsn):
 
 def in_a_thread(act, dsn):
     """Start an act on a connection of its own. A function that waits for its answer, or raises what it raised."""
-    found = {}
+    results = {}
 
     def run():
         with connections.using(connections.Database(dsn=dsn)):
             try:
-                found["answer"] = act()
+                results["answer"] = act()
             except Exception as exc:
-                found["raised"] = exc
+                results["raised"] = exc
             connections.close_all_of_this_thread()
 
     thread = threading.Thread(target=run, daemon=True)
@@ -58,9 +58,9 @@ def in_a_thread(act, dsn):
     def answer():
         thread.join(20)
         assert not thread.is_alive(), "it goes on for ever"
-        if "raised" in found:
-            raise found["raised"]
-        return found["answer"]
+        if "raised" in results:
+            raise results["raised"]
+        return results["answer"]
 
     return answer
 

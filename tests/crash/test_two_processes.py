@@ -78,8 +78,8 @@ def consuming(queues, dsn):
 
 
 def send(address, *texts, **properties):
-    given = rabbitmq.Properties(**properties)
-    publish(address.namespace, [Publication(text.encode(), routing_key=address.path, properties=given) for text in texts])
+    original = rabbitmq.Properties(**properties)
+    publish(address.namespace, [Publication(text.encode(), routing_key=address.path, properties=original) for text in texts])
 
 
 def ready(address):

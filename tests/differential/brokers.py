@@ -67,14 +67,14 @@ class Broker(Told):
 
     def count(self, name: str = "q") -> int | str:
         """Ready messages; the refusal where the queue is gone."""
-        found = self.declare_queue(name, passive=True)
-        return found if isinstance(found, str) else found[0]
+        stored_queue = self.declare_queue(name, passive=True)
+        return stored_queue if isinstance(stored_queue, str) else stored_queue[0]
 
     def read_out(self, name: str = "q") -> list[str]:
-        found = []
+        results = []
         while isinstance(seen := self.get(name, no_ack=True), Seen):
-            found.append(seen.body)
-        return found
+            results.append(seen.body)
+        return results
 
     def one(self, name: str = "q") -> Seen:
         seen = self.get(name, no_ack=True)
@@ -116,23 +116,23 @@ class Real(Broker):
     # Topology
 
     def declare_queue(self, name: str, *, passive=False, durable=True, exclusive=False, auto_delete=False, arguments=None) -> Any:
-        found = self._try(
+        outcome = self._try(
             lambda channel: channel.queue_declare(
                 name, passive=passive, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments or None
             )
         )
-        return found if isinstance(found, str) else (found.method.message_count, found.method.consumer_count)
+        return outcome if isinstance(outcome, str) else (outcome.method.message_count, outcome.method.consumer_count)
 
     def named_by_server(self) -> str:
         return self._channel("main").queue_declare("", durable=True).method.queue
 
     def delete_queue(self, name: str, **conditions: bool) -> Any:
-        found = self._try(lambda channel: channel.queue_delete(name, **conditions))
-        return found if isinstance(found, str) else found.method.message_count
+        outcome = self._try(lambda channel: channel.queue_delete(name, **conditions))
+        return outcome if isinstance(outcome, str) else outcome.method.message_count
 
     def purge(self, name: str = "q") -> Any:
-        found = self._try(lambda channel: channel.queue_purge(name))
-        return found if isinstance(found, str) else found.method.message_count
+        outcome = self._try(lambda channel: channel.queue_purge(name))
+        return outcome if isinstance(outcome, str) else outcome.method.message_count
 
     def exchange(self, name: str, type: str = "direct", *, arguments=None, **flags: bool) -> str:
         return self._done(lambda c: c.exchange_declare(name, type, arguments=arguments, **{"durable": True, **flags}))
@@ -187,10 +187,10 @@ class Real(Broker):
 
     def get(self, name: str = "q", *, no_ack: bool = False, on: str = "main") -> Any:
         """on: which channel it is got on, and so settled on."""
-        found = self._try(lambda channel: channel.basic_get(name, auto_ack=no_ack), on)
-        if isinstance(found, str) or found[0] is None:
-            return found if isinstance(found, str) else None
-        return _seen(*found)
+        outcome = self._try(lambda channel: channel.basic_get(name, auto_ack=no_ack), on)
+        if isinstance(outcome, str) or outcome[0] is None:
+            return outcome if isinstance(outcome, str) else None
+        return _seen(*outcome)
 
     def ack(self, tag: int, *, multiple: bool = False, on: str = "main") -> str:
         return self._settled(lambda channel: channel.basic_ack(tag, multiple=multiple), on)
@@ -294,8 +294,8 @@ class Real(Broker):
             return f"{refused.reply_code} {refused.reply_text}"
 
     def _done(self, call: Any, on: str = "main") -> str:
-        found = self._try(call, on)
-        return found if isinstance(found, str) else "done"
+        outcome = self._try(call, on)
+        return outcome if isinstance(outcome, str) else "done"
 
     def _api(self, method: str, path: str, body: Any = None) -> str | None:
         """The reason of a refusal."""
@@ -354,8 +354,8 @@ class Core(Broker):
     # Topology
 
     def declare_queue(self, name: str, **options: Any) -> Any:
-        found = self._try(lambda channel: channel.declare_queue(name, **options))
-        return found if isinstance(found, str) else (found.messages, found.consumers)
+        stored_queue = self._try(lambda channel: channel.declare_queue(name, **options))
+        return stored_queue if isinstance(stored_queue, str) else (stored_queue.messages, stored_queue.consumers)
 
     def named_by_server(self) -> str:
         return self._channel("main").declare_queue("").address.path
@@ -399,14 +399,14 @@ class Core(Broker):
 
     def publish(self, body: str, exchange: str = "", key: str = "q", *, headers=None, mandatory=False, **properties: Any) -> str:
         publication = Publication(body.encode(), exchange, key, Properties(headers=headers or {}, **properties), mandatory)
-        found = self._try(lambda channel: channel.publish([publication])[0], "publishing")
-        if isinstance(found, str):
-            return found
-        return "returned" if mandatory and found.unroutable else "nack" if found.refused else "ack"
+        outcome = self._try(lambda channel: channel.publish([publication])[0], "publishing")
+        if isinstance(outcome, str):
+            return outcome
+        return "returned" if mandatory and outcome.unroutable else "nack" if outcome.refused else "ack"
 
     def get(self, name: str = "q", *, no_ack: bool = False, on: str = "main") -> Any:
-        found = self._try(lambda channel: channel.get(name, no_ack=no_ack), on)
-        return found if isinstance(found, str) or found is None else _as_seen(found)
+        outcome = self._try(lambda channel: channel.get(name, no_ack=no_ack), on)
+        return outcome if isinstance(outcome, str) or outcome is None else _as_seen(outcome)
 
     def ack(self, tag: int, *, on: str = "main", **options: bool) -> str:
         return self._done(lambda channel: channel.ack(tag, **options), on)
@@ -435,11 +435,11 @@ class Core(Broker):
 
     def arrived_on(self, channel: str) -> dict[str, list[Seen]]:
         """What the consumers of a channel got since they were last asked, by tag; nothing where it is closed."""
-        found: dict[str, list[Seen]] = {}
+        results: dict[str, list[Seen]] = {}
         if self.is_open(channel):
             for delivery in self._channel(channel).deliveries(1000):
-                found.setdefault(delivery.consumer_tag, []).append(_as_seen(delivery))
-        return found
+                results.setdefault(delivery.consumer_tag, []).append(_as_seen(delivery))
+        return results
 
     def settle(self, tag: str, delivery_tag: int, how: str = "ack") -> None:
         channel = self._channel(tag)
@@ -476,8 +476,8 @@ class Core(Broker):
             return f"{type(refused).__name__} {refused}"
 
     def _done(self, call: Any, channel: str = "main") -> str:
-        found = self._try(call, channel)
-        return found if isinstance(found, str) else "done"
+        outcome = self._try(call, channel)
+        return outcome if isinstance(outcome, str) else "done"
 
 
 def _as_seen(delivery: Any) -> Seen:

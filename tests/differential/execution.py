@@ -187,8 +187,8 @@ class Teller:
         """What a step settles."""
         if not self.held:
             return []
-        one = sorted(self.held)[nth % len(self.held)]
-        return [h for h in sorted(self.held) if h[2:4] == one[2:4] and h.tag <= one.tag] if multiple else [one]
+        tag = sorted(self.held)[nth % len(self.held)]
+        return [h for h in sorted(self.held) if h[2:4] == tag[2:4] and h.tag <= tag.tag] if multiple else [tag]
 
     def _tick(self, count: int) -> None:
         raise NotImplementedError
@@ -196,13 +196,13 @@ class Teller:
     def _settle(self, nth: int, how: str, multiple: bool = False, **options: bool) -> Any:
         if not self.held:
             return "nothing is held"
-        one, chosen = sorted(self.held)[nth % len(self.held)], self.chosen(nth, multiple)
+        tag, chosen = sorted(self.held)[nth % len(self.held)], self.chosen(nth, multiple)
         self.held = [held for held in self.held if held not in chosen]
         if multiple:
             options["multiple"] = True
         if options.get("requeue"):
             self.returned |= {held.queue for held in chosen}
-        return getattr(self.clients[one.client], how)(one.tag, on=one.channel, **options)
+        return getattr(self.clients[tag.client], how)(tag.tag, on=tag.channel, **options)
 
     def _unknown_tag(self, channel: str, how: str, client: str = "a") -> Any:
         options = {} if how == "ack" else {"requeue": True}
@@ -241,10 +241,10 @@ class Teller:
         return "done"
 
     def _read_out(self, name: str) -> list:
-        found: list = []
-        while len(found) < MOST and isinstance(seen := self._ask(lambda client: client.get(name, no_ack=True)), Seen):
-            found.append(shown(seen))
-        return found
+        results: list = []
+        while len(results) < MOST and isinstance(seen := self._ask(lambda client: client.get(name, no_ack=True)), Seen):
+            results.append(shown(seen))
+        return results
 
     # Inside
 
@@ -372,7 +372,7 @@ class CoreTeller(Teller):
         channels: dict[str, set] = {}
         for consumer in self.consumers.values():
             channels.setdefault(consumer.queue, set()).add(consumer[:2])
-        return frozenset(name for name, found in channels.items() if len(found) > 1)
+        return frozenset(name for name, channel in channels.items() if len(channel) > 1)
 
 
 def shown(seen: Seen) -> tuple:
@@ -395,10 +395,10 @@ def expires(step: Step) -> bool:
 
 def first_difference(script: Script, real: Real, core: Core, *, patience: float = PATIENCE) -> Difference | None:
     """Tell both brokers a script, step by step, as far as they agree."""
-    one, other = RealTeller(real, script), CoreTeller(core, script)
+    server, other = RealTeller(real, script), CoreTeller(core, script)
     try:
         for number, step in enumerate(script, 1):
-            if step.what == "settle" and _names(one.chosen(**step.given)) != _names(other.chosen(**step.given)):
+            if step.what == "settle" and _names(server.chosen(**step.given)) != _names(other.chosen(**step.given)):
                 continue  # who holds what is not the same on both sides (RMQ-145): such a step is two
             shared = other.shared()
             wanted = other.view(other.tell(step))
@@ -407,13 +407,13 @@ def first_difference(script: Script, real: Real, core: Core, *, patience: float 
             def alike(view: View) -> View:
                 return compared(step, view, other.quorum, shared)
 
-            shown = _shown_by_server(one, step, wanted, patience, alike)
+            shown = _shown_by_server(server, step, wanted, patience, alike)
             if alike(shown) != alike(wanted):
-                now = frozenset(other.quorum), shared, frozenset(one.returned | other.returned), other.in_force()
+                now = frozenset(other.quorum), shared, frozenset(server.returned | other.returned), other.in_force()
                 return Difference(script[:number], alike(shown), alike(wanted), *now)
         return None
     finally:
-        one.close()
+        server.close()
         other.close()
 
 
@@ -504,8 +504,8 @@ def _at_tick(teller: Teller, step: Step, delivered: dict[str, list]) -> View:
 def timed_difference(script: Script, real: list[Told], core: tuple[list[Told], CoreTeller]) -> Difference | None:
     """The first difference of two that were told the same script."""
     found, teller = core
-    for number, (one, other) in enumerate(zip(real, found, strict=True), 1):
-        shown, wanted = (compared(told.step, told.view, teller.quorum, other.shared) for told in (one, other))
+    for number, (expected, other) in enumerate(zip(real, found, strict=True), 1):
+        shown, wanted = (compared(told.step, told.view, teller.quorum, other.shared) for told in (expected, other))
         if shown != wanted:
             about = frozenset(teller.quorum), other.shared, frozenset(teller.returned), teller.last_in_force
             return Difference(script[:number], shown, wanted, *about)

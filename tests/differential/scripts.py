@@ -82,7 +82,7 @@ class Maker:
     def declare(self) -> Step:
         pick = self.random
         name = pick.choice(QUEUES[: 3 if pick.random() < 0.8 else 4])
-        given: dict[str, Any] = {"name": name}
+        values: dict[str, Any] = {"name": name}
         arguments = self._queue_arguments(name)
         if self.has_quorum and pick.random() < 0.5:
             arguments["x-queue-type"] = "quorum"
@@ -93,13 +93,13 @@ class Maker:
         else:
             for flag, chance in (("exclusive", 0.06), ("auto_delete", 0.08)):
                 if pick.random() < chance:
-                    given[flag] = True
+                    values[flag] = True
             if pick.random() < 0.08:
-                given["durable"] = False
+                values["durable"] = False
         if arguments:
-            given["arguments"] = arguments
+            values["arguments"] = arguments
         self.declared.append(name)
-        return self._step("declare", given)
+        return self._step("declare", values)
 
     def _queue_arguments(self, name: str) -> dict[str, Any]:
         pick, found = self.random, {}
@@ -122,15 +122,15 @@ class Maker:
 
     def exchange(self) -> Step:
         pick = self.random
-        given: dict[str, Any] = {"name": pick.choice(EXCHANGES[: 2 if pick.random() < 0.7 else 4])}
-        given["type"] = pick.choice(("direct", "fanout", "topic", "headers"))
-        self.exchanges += [given["name"]] * 3
+        values: dict[str, Any] = {"name": pick.choice(EXCHANGES[: 2 if pick.random() < 0.7 else 4])}
+        values["type"] = pick.choice(("direct", "fanout", "topic", "headers"))
+        self.exchanges += [values["name"]] * 3
         for flag, chance in (("auto_delete", 0.1), ("internal", 0.06)):
             if pick.random() < chance:
-                given[flag] = True
+                values[flag] = True
         if pick.random() < 0.3:
-            given["arguments"] = {"alternate-exchange": pick.choice((*EXCHANGES, "amq.fanout", "", "gone"))}
-        return self._step("exchange", given)
+            values["arguments"] = {"alternate-exchange": pick.choice((*EXCHANGES, "amq.fanout", "", "gone"))}
+        return self._step("exchange", values)
 
     def bind(self) -> Step:
         return self._step("bind", {"queue": self._queue(), "exchange": self._exchange(), **self._binding()})
@@ -172,8 +172,8 @@ class Maker:
     def policy(self) -> Step:
         pick, name = self.random, self.random.choice(POLICIES)
         operator = pick.random() < 0.3
-        given: dict[str, Any] = {"name": name, "pattern": pick.choice((".*", "^q0$", "^q[01]$", "^q", "1", "^x"))}
-        given["apply_to"] = pick.choice(("queues", "queues", "all", "exchanges"))
+        values: dict[str, Any] = {"name": name, "pattern": pick.choice((".*", "^q0$", "^q[01]$", "^q", "1", "^x"))}
+        values["apply_to"] = pick.choice(("queues", "queues", "all", "exchanges"))
         lives = (0, *LIVES) if self.timed else (LONG, 0)
         limits = {"message-ttl": lives, "max-length": (0, 1, 2, 3), "max-length-bytes": (0, 4, 10)}
         limits["expires"] = LIVES[1:] if self.timed else (LONG,)
@@ -186,15 +186,15 @@ class Maker:
         }
         known = limits if operator and pick.random() < 0.95 else limits | ways
         keys = pick.sample(sorted(known), pick.choice((1, 1, 2, 2, 3)))
-        given["definition"] = {key: pick.choice(known[key]) for key in keys}
-        given["priority"] = int(name[1:])
+        values["definition"] = {key: pick.choice(known[key]) for key in keys}
+        values["priority"] = int(name[1:])
         if operator:
-            given["operator"] = True
-        return Step("policy", given)
+            values["operator"] = True
+        return Step("policy", values)
 
     def delete_policy(self) -> Step:
-        given: dict[str, Any] = {"name": self.random.choice(POLICIES)}
-        return Step("delete_policy", given | ({"operator": True} if self.random.random() < 0.3 else {}))
+        values: dict[str, Any] = {"name": self.random.choice(POLICIES)}
+        return Step("delete_policy", values | ({"operator": True} if self.random.random() < 0.3 else {}))
 
     # Messages
 
@@ -232,17 +232,17 @@ class Maker:
         return self._step("publish", given)
 
     def get(self) -> Step:
-        given: dict[str, Any] = {"queue": self._queue(), "channel": self.random.choice(("g0", "g0", "g1"))}
-        return self._step("get", given | ({"no_ack": True} if self.random.random() < 0.3 else {}))
+        values: dict[str, Any] = {"queue": self._queue(), "channel": self.random.choice(("g0", "g0", "g1"))}
+        return self._step("get", values | ({"no_ack": True} if self.random.random() < 0.3 else {}))
 
     def settle(self) -> Step:
         pick = self.random
-        given: dict[str, Any] = {"nth": pick.randint(0, 5), "how": pick.choice(("ack", "nack", "nack", "reject"))}
-        if given["how"] != "ack":
-            given["requeue"] = pick.random() < 0.5
-        if given["how"] != "reject" and pick.random() < 0.3:
-            given["multiple"] = True
-        return Step("settle", given)
+        values: dict[str, Any] = {"nth": pick.randint(0, 5), "how": pick.choice(("ack", "nack", "nack", "reject"))}
+        if values["how"] != "ack":
+            values["requeue"] = pick.random() < 0.5
+        if values["how"] != "reject" and pick.random() < 0.3:
+            values["multiple"] = True
+        return Step("settle", values)
 
     def unknown_tag(self) -> Step:
         how = self.random.choice(("ack", "nack", "reject"))
@@ -260,13 +260,18 @@ class Maker:
         if self.consumers and pick.random() < 0.03:  # again, while it is there or after it has gone
             tag = pick.choice(sorted(self.consumers))
             _, channel = self.consumers[tag]
-        given: dict[str, Any] = {"tag": tag, "queue": self._queue(), "channel": channel, "prefetch": pick.choice((0, 1, 1, 2, 3))}
+        values: dict[str, Any] = {
+            "tag": tag,
+            "queue": self._queue(),
+            "channel": channel,
+            "prefetch": pick.choice((0, 1, 1, 2, 3)),
+        }
         for flag, chance in (("no_ack", 0.15), ("exclusive", 0.1)):
             if pick.random() < chance:
-                given[flag] = True
+                values[flag] = True
         if pick.random() < 0.1:
-            given["arguments"] = {"x-priority": pick.choice((1, 5, -1))}
-        step = self._step("consume", given)
+            values["arguments"] = {"x-priority": pick.choice((1, 5, -1))}
+        step = self._step("consume", values)
         self.consumers[tag] = (step.given.get("client", "a"), channel)
         return step
 

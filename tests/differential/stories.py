@@ -799,8 +799,8 @@ def prefetch_counts_per_consumer(b: Broker) -> None:
     b.tell("one more", bodies(b.received("c")))
     b.tell("ready", b.count())
     b.settle("c", first[1].tag, "requeue")
-    found = b.received("c")
-    b.tell("requeued first", [(seen.body, seen.redelivered) for seen in found])
+    deliveries = b.received("c")
+    b.tell("requeued first", [(seen.body, seen.redelivered) for seen in deliveries])
 
 
 @story
@@ -935,8 +935,8 @@ def bad_arguments(b: Broker) -> None:
         ("max-age", "1D"),
         ("queue-master-locator", "min-masters"),
     ):
-        found = b.declare_queue("w", arguments={"x-queue-type": "quorum", f"x-{argument}": value})
-        b.tell(f"quorum: {argument} {value!r}", found)
+        stored_queue = b.declare_queue("w", arguments={"x-queue-type": "quorum", f"x-{argument}": value})
+        b.tell(f"quorum: {argument} {value!r}", stored_queue)
         b.delete_queue("w")
     quorum = {"x-queue-type": "quorum"}
     b.tell("not durable", b.declare_queue("w", durable=False, arguments=quorum))
@@ -951,8 +951,8 @@ def names_the_server_makes(b: Broker) -> None:
     name = b.named_by_server()
     b.tell("what it looks like", (name[:8], len(name)))
     b.tell("passive", b.count(name))
-    found = b.declare_queue(name)
-    b.tell("declared again", found.replace(name, "NAME") if isinstance(found, str) else found)
+    stored_queue = b.declare_queue(name)
+    b.tell("declared again", stored_queue.replace(name, "NAME") if isinstance(stored_queue, str) else stored_queue)
     b.policy("all", {"max-length": 1})
     for body in "ab":
         b.publish(body, key=name)

@@ -63,5 +63,5 @@ def test_work_of_a_watcher_that_died_is_finished_by_the_next_watcher(queues, ste
     assert (example.answers(replies), service_bus.peek(at_night)) == ([], [])
     step(timedelta(minutes=1))
     assert example.watch(reports, at_night) == 1
-    assert [(found, what) for found, what, _ in example.answers(replies)] == [(job, "expired")]
+    assert [(answer, what) for answer, what, _ in example.answers(replies)] == [(job, "expired")]
     assert [message.message_id for message in service_bus.peek(at_night)] == [job]

@@ -108,8 +108,8 @@ def in_forks(mutants: list[Mutant], data: Path) -> list[tuple[Mutant, str, str]]
     _, printed = pytest(arguments, data, MODULE_SECONDS, VITRINE_MUTANTS=given, VITRINE_FOUND=str(file))
     if not file.exists():
         return [(mutant, ERROR, last_line(printed)) for mutant in mutants]
-    found = json.loads(file.read_text())
-    noticed = [found[mutant.which.rpartition(":")[2]] for mutant in mutants]
+    document = json.loads(file.read_text())
+    noticed = [document[mutant.which.rpartition(":")[2]] for mutant in mutants]
     return [(mutant, CAUGHT if test else SURVIVED, test) for mutant, test in zip(mutants, noticed, strict=True)]
 
 

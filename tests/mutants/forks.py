@@ -46,15 +46,15 @@ def _noticed(session, functions: list[FunctionType], indexes: list[int], items: 
     failed, took, ran = _in_a_fork(lambda: _without_a_change(session, items.values()), seconds=900)
     if failed:
         pytest.exit(f"without a mutant: {failed[0]}", returncode=1)
-    found = {}
+    results = {}
     for index in indexes:
         lines = rules.lines_of(PATH, index)
         names = sorted((name for name in items if not lines.isdisjoint(ran[name])), key=took.__getitem__)
         seconds = 20 + 10 * sum(took[name] for name in names)
         chosen = [items[name] for name in names]
         answer = _in_a_fork(lambda: _first_failure(session, functions, index, chosen), seconds)
-        found[index] = f"not finished after {seconds:.0f} s" if answer is None else answer[0]
-    return found
+        results[index] = f"not finished after {seconds:.0f} s" if answer is None else answer[0]
+    return results
 
 
 def _open_database(session) -> None:

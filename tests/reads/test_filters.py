@@ -210,20 +210,20 @@ def as_parsed(condition):
 @given(st.lists(conditions(), max_size=4))
 def test_a_filter_round_trips_through_its_text(made):
     text = str(MessageFilter(tuple(made)))
-    found = parse_filter(text, now=NOW)
-    assert found.conditions == tuple(map(as_parsed, made))
-    assert str(found) == text
+    parsed = parse_filter(text, now=NOW)
+    assert parsed.conditions == tuple(map(as_parsed, made))
+    assert str(parsed) == text
 
 
 @given(st.text(max_size=60) | st.text('id:=<>".$[]*-\\ prop09agebody', max_size=40))
 def test_any_text_is_a_filter_or_an_error_with_a_position_in_the_text(text):
     try:
-        found = parse_filter(text, now=NOW)
+        parsed = parse_filter(text, now=NOW)
     except FilterError as error:
         assert 0 <= error.position <= len(text)
         assert error.problem.endswith((".", ")"))
     else:
-        assert parse_filter(str(found), now=NOW) == found
+        assert parse_filter(str(parsed), now=NOW) == parsed
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def service_bus_act(queue, dice, held):
             service_bus.send(queue, [Message(b"", scheduled_enqueue_at=at)], actor=actor)
         case "receive":
             address = dice.choice([queue, queue, queue.dead_letter])
-            held += [(address, one.lock_token, actor) for one in service_bus.receive(address, 2, actor=actor)]
+            held += [(address, message.lock_token, actor) for message in service_bus.receive(address, 2, actor=actor)]
         case "settle" if held:
             address, token, by = held.pop(dice.randrange(len(held)))
             how = dice.choice(["complete", "abandon", "abandon", "defer", "dead_letter", "renew"])
@@ -66,8 +66,8 @@ def service_bus_act(queue, dice, held):
         case "deferred":
             rows = reads.list_messages(queue, reads.Tab.DEFERRED, limit=1).rows
             for row in rows:
-                [one] = service_bus.receive_deferred(queue, [row.sequence_number], actor=actor)
-                held.append((queue, one.lock_token, actor))
+                [message] = service_bus.receive_deferred(queue, [row.sequence_number], actor=actor)
+                held.append((queue, message.lock_token, actor))
         case "more":
             dead = [row.sequence_number for row in reads.list_messages(queue, reads.Tab.DEAD_LETTER, limit=1).rows]
             dice.choice([
@@ -84,15 +84,15 @@ def storage_act(queue, dice, held):
             delay, life = dice.choice([0, 0, 15]) * SECOND, dice.choice([None, 60 * SECOND])
             held.append((queue_storage.put(queue, "x", visibility_timeout=delay, time_to_live=life, actor=actor), actor))
         case "get":
-            for one in queue_storage.get(queue, 2, visibility_timeout=dice.randrange(5, 30) * SECOND, actor=actor):
-                held.append((one, actor))
+            for message in queue_storage.get(queue, 2, visibility_timeout=dice.randrange(5, 30) * SECOND, actor=actor):
+                held.append((message, actor))
         case "settle" if held:
-            one, by = held.pop(dice.randrange(len(held)))
+            message, by = held.pop(dice.randrange(len(held)))
             if dice.random() < 0.5:
-                queue_storage.delete(queue, one.message_id, one.pop_receipt, actor=by)
+                queue_storage.delete(queue, message.message_id, message.pop_receipt, actor=by)
             else:
                 hidden = dice.choice([0, 10, 40]) * SECOND
-                queue_storage.update(queue, one.message_id, one.pop_receipt, visibility_timeout=hidden, actor=by)
+                queue_storage.update(queue, message.message_id, message.pop_receipt, visibility_timeout=hidden, actor=by)
         case "more":
             dice.choice([
                 lambda: queue_storage.release(queue, [dice.randrange(1, 20)], actor=actor),
@@ -108,9 +108,9 @@ def rabbitmq_act(queue, dice, held):
         case "take":
             held += shortcuts.take(queue, 2)
         case "settle" if held:
-            one = held.pop(dice.randrange(len(held)))
+            number = held.pop(dice.randrange(len(held)))
             how = dice.choice(["acknowledge", "requeue", "requeue", "reject"])
-            getattr(rabbitmq, how)(queue, [one.token])
+            getattr(rabbitmq, how)(queue, [number.token])
         case "more":
             sweeps.follow_clock(queue.namespace)
 
@@ -186,7 +186,7 @@ def test_messages_that_are_not_rebuilt_are_counted_in_their_past_state(make_queu
     queue = make_queue()
     now = namespaces.get_clock(queue.namespace).now
     service_bus.send(queue, [Message(b"")] * 12 + [Message(b"", scheduled_enqueue_at=now + 60 * SECOND)] * 3)
-    tokens = [one.lock_token for one in service_bus.receive(queue, 9, actor=WORKERS[0])]
+    tokens = [message.lock_token for message in service_bus.receive(queue, 9, actor=WORKERS[0])]
     service_bus.dead_letter(queue, tokens[:4], actor=WORKERS[0])
     service_bus.defer(queue, tokens[4:], actor=WORKERS[0])
     past = reads.past(queue, reads.entity(queue).clock.now)

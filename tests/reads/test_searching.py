@@ -47,7 +47,7 @@ def searched(text, namespace):  # noqa: F811
     wanted, cursor, found = parse_filter(f"entity:{namespace}/ {text}", now=datetime.now(UTC)), None, []
     for _ in range(1000):
         part = search_slice(wanted, cursor)
-        found += [(one.message_id, one.row is not None) for one in part.messages]
+        found += [(message.message_id, message.row is not None) for message in part.messages]
         cursor = part.cursor
         if cursor is None:
             return found
@@ -72,9 +72,9 @@ def searched(text, namespace):  # noqa: F811
     ],
 )
 def test_messages_are_found_in_every_list(shop, text, expected):
-    found = searched(text, shop.namespace)
-    assert sorted(found) == sorted(expected)
-    assert len(found) == len(set(found))
+    search_result = searched(text, shop.namespace)
+    assert sorted(search_result) == sorted(expected)
+    assert len(search_result) == len(set(search_result))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
@@ -83,9 +83,9 @@ def test_slices_join_without_gaps_or_repetition(shop, monkeypatch, rows):
         monkeypatch.setattr(searching, name, rows)
     monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
     monkeypatch.setattr(searching, "SLICE_FOUND", 1)
-    found = sorted(one for one, _ in searched("prop.tenant=acme", shop.namespace))
+    found = sorted(message_id for message_id, _ in searched("prop.tenant=acme", shop.namespace))
     assert found == ["order-0", "order-1", "order-2", "quiet-1"]
-    assert sorted(one for one, _ in searched("$.n>=0", shop.namespace)) == ["order-1", "order-2"]
+    assert sorted(message_id for message_id, _ in searched("$.n>=0", shop.namespace)) == ["order-1", "order-2"]
 
 
 def test_a_slice_reports_its_progress(shop, monkeypatch):
@@ -135,15 +135,15 @@ def test_messages_with_an_id_are_found_immediately_and_only_once(shop, monkeypat
     quiet = EntityAddress(shop.namespace, "quiet")
     service_bus.send(quiet, [Message(b"x", message_id="order-0")])
     first = messages_with_id("order-0")
-    mine = [one for one in first.messages if one.address.namespace == shop.namespace]
-    assert {(one.address.path, one.row is not None) for one in mine} == {("orders", False), ("quiet", True)}
+    mine = [message for message in first.messages if message.address.namespace == shop.namespace]
+    assert {(match.address.path, match.row is not None) for match in mine} == {("orders", False), ("quiet", True)}
     assert len(mine) == 2 and first.parts == {"events", "messages"}
-    assert [one.deleted_at is not None for one in messages_with_id("old-1").messages[:1]] == [True]
+    assert [match.deleted_at is not None for match in messages_with_id("old-1").messages[:1]] == [True]
     assert messages_with_id("order").messages == ()
     part = search_slice(parse_filter("id:order-0", now=datetime.now(UTC)), known=first.parts)
     assert (part.messages, part.cursor) == ((), None)
     again = search_slice(parse_filter("id:order-0", now=datetime.now(UTC)), known={"events"})
-    assert [one.address.path for one in again.messages if one.address.namespace == shop.namespace] == ["quiet"]
+    assert [message.address.path for message in again.messages if message.address.namespace == shop.namespace] == ["quiet"]
     monkeypatch.setattr(searching, "SCAN_ROWS", 0)
     assert messages_with_id("order-0").parts == {"events"}
     monkeypatch.setattr(searching, "SAME_ID", 0)
@@ -162,7 +162,7 @@ def test_a_filter_that_names_entities_examines_only_their_stored_messages(shop, 
         found, scanned, cursor = [], 0, None
         while True:
             part = search_slice(wanted, cursor)
-            found += [(one.address.path, one.sequence_number) for one in part.messages]
+            found += [(message.address.path, message.sequence_number) for message in part.messages]
             scanned, cursor = scanned + part.scanned, part.cursor
             if cursor is None:
                 break

@@ -51,12 +51,12 @@ def test_a_higher_priority_is_satisfied_before_a_lower_one(found, most):
 @given(listeners, st.integers(0, 40))
 def test_equal_priorities_are_served_in_turn_beginning_with_the_one_served_longest_ago(found, most):
     given_to = Counter(plan := turns(found, most))
-    for one in found:
+    for listener in found:
         for other in found:
-            if one.priority == other.priority and given_to[other] < other.capacity():
-                assert given_to[one] <= given_to[other] + 1  # one that is not satisfied is at most one behind
-                if one.served < other.served and one.capacity():
-                    assert given_to[one] >= given_to[other] or given_to[one] == one.capacity()
+            if listener.priority == other.priority and given_to[other] < other.capacity():
+                assert given_to[listener] <= given_to[other] + 1  # one that is not satisfied is at most one behind
+                if listener.served < other.served and listener.capacity():
+                    assert given_to[listener] >= given_to[other] or given_to[listener] == listener.capacity()
     for level in {each.priority for each in plan}:
         assert (first := next(each for each in plan if each.priority == level)).served == min(
             each.served for each in found if each.priority == level and each.capacity()

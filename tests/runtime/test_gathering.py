@@ -253,15 +253,15 @@ def test_groups_grow_again_after_a_slow_statement(server, monkeypatch):
 
 def test_a_refusal_reaches_only_its_caller_and_the_others_keep_their_order(callers, server):
     server.refusals = {"c": MessageTooLarge("message", 100, 99)}
-    found = released(callers, queued(callers, "bcd"))
-    assert found == ["first!", "b!", server.refusals["c"], "d!"]
+    outcomes = released(callers, queued(callers, "bcd"))
+    assert outcomes == ["first!", "b!", server.refusals["c"], "d!"]
     assert server.asked == [["first"], ["b", "c", "d"], ["b"], ["c"], ["d"]]
 
 
 def test_each_caller_gets_its_own_refusal(callers, server):
     server.refusals = {argument: QuotaExceeded(argument, 2**20) for argument in "bd"}
-    found = released(callers, queued(callers, "bcd"))
-    assert found == ["first!", server.refusals["b"], "c!", server.refusals["d"]]
+    outcomes = released(callers, queued(callers, "bcd"))
+    assert outcomes == ["first!", server.refusals["b"], "c!", server.refusals["d"]]
 
 
 def test_an_outcome_may_be_an_exception_for_a_single_caller(callers, server):

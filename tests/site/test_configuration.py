@@ -27,15 +27,15 @@ def test_a_flag_is_parsed(text, expected):
 
 
 def test_database_url_is_parsed():
-    found = database_from_url("postgresql://me:p%40ss@db.example:5433/broker?sslmode=require", {"prepare_threshold": 5})
-    assert {name: found[name] for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")} == {
+    database = database_from_url("postgresql://me:p%40ss@db.example:5433/broker?sslmode=require", {"prepare_threshold": 5})
+    assert {name: database[name] for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")} == {
         "NAME": "broker",
         "USER": "me",
         "PASSWORD": "p@ss",
         "HOST": "db.example",
         "PORT": "5433",
     }
-    assert found["OPTIONS"] == {"prepare_threshold": 5, "sslmode": "require"}
+    assert database["OPTIONS"] == {"prepare_threshold": 5, "sslmode": "require"}
 
 
 def test_database_url_may_name_a_socket_folder():

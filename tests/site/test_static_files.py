@@ -29,7 +29,7 @@ def test_our_static_files_are_minified(collected, name):
     assert len(found) < len(source) * 0.9 and not COMMENT.search(found)
     strings = re.compile(r'"(?:[^"\\\n]|\\.)*"|`[^`]*`')
     code = re.sub(r"^\s*//.*$", "", source, flags=re.MULTILINE)
-    assert [one for one in strings.findall(found) if one not in code] == []
+    assert [string for string in strings.findall(found) if string not in code] == []
 
 
 def test_third_party_files_are_not_changed(collected):

@@ -26,4 +26,4 @@ def test_a_missing_system_user_is_created_once(monkeypatch):
     monkeypatch.setattr(subprocess, "run", create)
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: server._system_user(), range(4)))
-    assert calls == ["useradd"] and {one.pw_uid for one in found} == {1001}
+    assert calls == ["useradd"] and {user.pw_uid for user in found} == {1001}

@@ -29,7 +29,7 @@ def vitrine():
 
 
 def test_every_part_reports_its_health(vitrine):
-    parts = eventually(lambda: (found := vitrine.health()) and found["worker"]["state"] == "ok" and found, 30)
+    parts = eventually(lambda: (health := vitrine.health()) and health["worker"]["state"] == "ok" and health, 30)
     assert {name: part["state"] for name, part in parts.items() if name != "java"} == {
         "web": "ok", "database": "ok", "worker": "ok", "beat": "ok", "disk": "ok"
     }  # fmt: skip

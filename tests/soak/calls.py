@@ -128,8 +128,8 @@ class Calls:
 
     def undo(self) -> None:
         if self.begun:
-            one = self.begun.pop() if self.chance(0.7) else self.begun.popleft()
-            operations.change(one, "undo", actor=OPERATOR)
+            operation = self.begun.pop() if self.chance(0.7) else self.begun.popleft()
+            operations.change(operation, "undo", actor=OPERATOR)
 
 
 class ServiceBusCalls(Calls):
@@ -193,7 +193,9 @@ class ServiceBusCalls(Calls):
     def schedule(self) -> None:
         path, at = self.dice.choice((*self.plain, "talks", "topic")), self.now()
         due = [at + self.dice.choice((0, 5, 30, 200)) * SECOND for _ in range(self.dice.choice((1, 2)))]
-        service_bus.send(self.address(path), [self._message(path, scheduled_enqueue_at=one) for one in due], actor=self.worker())
+        service_bus.send(
+            self.address(path), [self._message(path, scheduled_enqueue_at=instant) for instant in due], actor=self.worker()
+        )
 
     def cancel(self) -> None:
         address = self.address(self.dice.choice((*self.plain, "topic")))
@@ -203,8 +205,8 @@ class ServiceBusCalls(Calls):
 
     def receive(self) -> None:
         address, actor = self._list(), self.worker()
-        found = service_bus.receive(address, self.dice.randint(1, 4), actor=actor)
-        self.receipts.extend((one.address, one.lock_token, actor) for one in found)
+        messages = service_bus.receive(address, self.dice.randint(1, 4), actor=actor)
+        self.receipts.extend((message.address, message.lock_token, actor) for message in messages)
 
     def take(self) -> None:
         service_bus.receive_and_delete(self._list(), self.dice.randint(1, 3), actor=self.worker())
@@ -225,7 +227,7 @@ class ServiceBusCalls(Calls):
         found = [m for m in service_bus.peek(address, max_count=1000) if m.state is MessageState.DEFERRED]
         if found:
             got = service_bus.receive_deferred(address, [self.dice.choice(found).sequence_number], actor=actor)
-            self.receipts.extend((one.address, one.lock_token, actor) for one in got)
+            self.receipts.extend((message.address, message.lock_token, actor) for message in got)
 
     def resubmit(self) -> None:
         address = self.address(self.dice.choice(self.queues())).dead_letter
@@ -267,10 +269,10 @@ class ServiceBusCalls(Calls):
             session = service_bus.renew_session(session, actor=actor)
         if self.chance(0.3):
             self.time()
-        for one in held:
+        for receipt in held:
             how = self.dice.choice(("complete", "complete", "abandon", "defer", "dead_letter", None))
             if how:
-                getattr(service_bus, how)(address, [one.lock_token], actor=actor)
+                getattr(service_bus, how)(address, [receipt.lock_token], actor=actor)
         if self.chance(0.2):
             service_bus.receive_and_delete_from_session(session, 2, actor=actor)
         if self.chance(0.7):
@@ -312,10 +314,10 @@ class StorageCalls(Calls):
 
     def put(self) -> None:
         address, actor = self._queue(), self.worker()
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             "visibility_timeout": self.seconds(0, 0, 0, 15), "time_to_live": self.seconds(None, 30, 120), "actor": actor
         }  # fmt: skip
-        made = queue_storage.put_all(address, ["x" * self.dice.randrange(1, 9)] * self.dice.choice((1, 1, 3)), **given)
+        made = queue_storage.put_all(address, ["x" * self.dice.randrange(1, 9)] * self.dice.choice((1, 1, 3)), **values)
         if self.chance(0.1):
             self.receipts.append((address, made[0].message_id, made[0].pop_receipt, actor))
 
@@ -324,7 +326,7 @@ class StorageCalls(Calls):
         got = queue_storage.get(
             address, self.dice.randint(1, 4), visibility_timeout=self.dice.choice((3, 12, 40)) * SECOND, actor=actor
         )
-        self.receipts.extend((address, one.message_id, one.pop_receipt, actor) for one in got)
+        self.receipts.extend((address, message.message_id, message.pop_receipt, actor) for message in got)
 
     def delete(self) -> None:
         address, message, receipt, actor = self.receipt()
@@ -333,7 +335,7 @@ class StorageCalls(Calls):
     def delete_all(self) -> None:
         chosen = [self.receipt() for _ in range(self.dice.randint(1, 3))]
         address = chosen[0][0]
-        queue_storage.delete_all(address, [one[1:3] for one in chosen if one[0] == address], actor=self.worker())
+        queue_storage.delete_all(address, [receipt[1:3] for receipt in chosen if receipt[0] == address], actor=self.worker())
 
     def update(self) -> None:
         address, message, receipt, actor = self.receipt()
@@ -424,7 +426,7 @@ class RabbitCalls(Calls):
     def take(self) -> None:
         address, actor = self._queue(), self.worker()
         got = rabbitmq.take(address, self.dice.randint(1, 4), owner_id=self._owner(), actor=actor)
-        self.receipts.extend((address, one.token, actor) for one in got)
+        self.receipts.extend((address, delivery.token, actor) for delivery in got)
 
     def get(self) -> None:
         address, actor, at_once = self._queue(), self.worker(), self.chance(0.4)
@@ -439,10 +441,10 @@ class RabbitCalls(Calls):
             if not channel.consumers:
                 for name in self.dice.sample(self.queues(), 2):
                     channel.consume(name, no_ack=self.chance(0.2))
-            for one in channel.deliveries(self.dice.randint(1, 4)):
+            for delivery in channel.deliveries(self.dice.randint(1, 4)):
                 how = self.dice.choice(("ack", "ack", "nack", "reject", None))
-                if how and one.token is not None:
-                    getattr(channel, how)(one.delivery_tag)
+                if how and delivery.token is not None:
+                    getattr(channel, how)(delivery.delivery_tag)
         except BrokerError:
             self._drop()
             raise

@@ -28,7 +28,9 @@ def life(row: Row) -> Row:
     at_once = row["outcome"] == Kind.RECEIVED_AND_DELETED
     waiting = passed(row["enqueued_at"], row["first_received_at"] or (row["ended_at"] if at_once else None))
     by_receiver = row["outcome"] == Kind.COMPLETED or (row["outcome"] in OUT and row["reason"] not in OF_BROKER)
-    there = [one for one in (passed(row["enqueued_at"], row["ended_at"]), row["time_to_live_in_force_us"]) if one is not None]
+    there = [
+        value for value in (passed(row["enqueued_at"], row["ended_at"]), row["time_to_live_in_force_us"]) if value is not None
+    ]
     return row | {
         "result": int(Kind.EXPIRED) if expired else row["outcome"],
         "cause": None if expired else row["error"],

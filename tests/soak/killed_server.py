@@ -225,8 +225,8 @@ def send_in_a_thread(client: _Client) -> None:
 def settle_in_a_thread(client: _Client) -> None:
     while client.goes_on:
         try:
-            found = service_bus.receive(client.queue, 10)
-            report = service_bus.complete(client.queue, [message.lock_token for message in found])
+            messages = service_bus.receive(client.queue, 10)
+            report = service_bus.complete(client.queue, [message.lock_token for message in messages])
             client.journal.write("completed", numbers=[number for _, number in report.settled])
         except MUST_LIVE_WITH:
             time.sleep(client.dice.uniform(0, 0.02))

@@ -147,7 +147,7 @@ class Kills:
         parts = [{name} for name in now] if kind == "compact" else [now.keys()]
         for names in parts:
             mine = {name: now[name] for name in names}
-            if mine not in ({name: one.get(name) for name in names} for one in (expected.before, expected.after)):
+            if mine not in ({name: snapshot.get(name) for name in names} for snapshot in (expected.before, expected.after)):
                 self.findings.wrong.append(f"{where}: the manifest has {mine}, not {expected.before} or {expected.after}")
         self.findings.did[
             "manifests as before" if now == expected.before else "manifests as after, or after some of the jobs"
@@ -176,11 +176,11 @@ class Kills:
             self.findings.did["folders and files cleaned up"] += cleanup.delete_unused(connection, timedelta(0))
         root = self.folder / "archive"
         named = set(ArchiveFile.objects.values_list("path", flat=True))
-        there = {one.relative_to(root).as_posix() for one in root.rglob("*.parquet")}
+        there = {file.relative_to(root).as_posix() for file in root.rglob("*.parquet")}
         if there != named:
             self.findings.wrong.append(f"{where}: after the clean-up there are {sorted(there ^ named)[:5]} too many or too few")
         used = {path.split("/")[1] for path in named if path.startswith("derived/")}
-        if left := {one.name for one in (root / "derived").iterdir()} - used:
+        if left := {file.name for file in (root / "derived").iterdir()} - used:
             self.findings.wrong.append(f"{where}: after the clean-up the folders {sorted(left)[:5]} are left")
 
 
@@ -283,9 +283,9 @@ def _kill(pid: int, *, only_jvm: bool) -> bool:
         if not only_jvm:
             os.killpg(pid, signal.SIGKILL)
             return True
-        found = [one for one in psutil.Process(pid).children() if one.name() == "java"]
-        for one in found:
-            one.kill()
+        found = [child for child in psutil.Process(pid).children() if child.name() == "java"]
+        for process in found:
+            process.kill()
     except (ProcessLookupError, psutil.NoSuchProcess):
         return False
     return bool(found)
@@ -303,9 +303,9 @@ def left_files() -> list[str]:
 
     from explorer.analysis.running import driver
 
-    kept = {one.folder for one in driver._kept}
+    kept = {kept_driver.folder for kept_driver in driver._kept}
     folders = [*settings.RUNS_FOLDER.glob("*driver-*"), *settings.RUNS_FOLDER.glob("run-*/scratch")]
-    return [str(one.relative_to(settings.RUNS_FOLDER)) for one in folders if one not in kept]
+    return [str(folder.relative_to(settings.RUNS_FOLDER)) for folder in folders if folder not in kept]
 
 
 def state() -> State:
@@ -314,12 +314,12 @@ def state() -> State:
     from broker_core.models import ArchiveFile, ArchiveSlice
 
     named = list(ArchiveFile.objects.order_by("pk"))
-    damages = [str(one) for one in verification.damages(named)]
+    damages = [str(damage) for damage in verification.damages(named)]
     found: State = {"damaged": damages, "derived": ArchiveSlice.objects.filter(derived=True, events__gt=0).count()}
-    found["counted"] = sum(one.rows for one in named if one.rolled_up)
-    for content in sorted({one.content for one in named}):
-        own = [one for one in named if one.content == content]
-        rows = sorted(row for one in own for row in _rows(storage.current_archive(), one.path))
+    found["counted"] = sum(file.rows for file in named if file.rolled_up)
+    for content in sorted({file.content for file in named}):
+        own = [file for file in named if file.content == content]
+        rows = sorted(row for file in own for row in _rows(storage.current_archive(), file.path))
         found[content] = (len(own), len(rows), hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12])
     return found
 
@@ -339,11 +339,11 @@ def stored_results() -> dict[str, Any]:
     from explorer.models import AnalysisResult
     from tests.analysis.every_job import rows_in
 
-    found = {}
-    for one in AnalysisResult.objects.all():
-        streams = msgpack.unpackb(bytes(one.tables))
-        found[one.report] = {name: rows_in(ipc.open_stream(stream).read_all()) for name, stream in streams.items()}
-    return found
+    results = {}
+    for result in AnalysisResult.objects.all():
+        streams = msgpack.unpackb(bytes(result.tables))
+        results[result.report] = {name: rows_in(ipc.open_stream(stream).read_all()) for name, stream in streams.items()}
+    return results
 
 
 class Snapshot:

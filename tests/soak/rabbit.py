@@ -356,8 +356,8 @@ def _move(client: Client) -> None:
     to = dice.choice((Back(), Back(first=True), ToQueue(dice.choice(MOVED_TO)), ToExchange("fan")))
     numbers = None
     if client.chance(0.3):
-        found = reads.list_messages(address, limit=20, newest_first=False, actor=client.actor())
-        numbers = [row.sequence_number for row in found.rows]
+        page = reads.list_messages(address, limit=20, newest_first=False, actor=client.actor())
+        numbers = [row.sequence_number for row in page.rows]
     moved = rabbitmq.move(address, to, numbers, actor=client.actor())
     client.journal.write("did", what="rabbit messages moved", count=moved.count)
 

@@ -73,7 +73,7 @@ def chosen_keys(callers: Sequence[Any], dice: random.Random) -> dict[int, list[s
 
     from .calls import KEYS, OPERATOR
 
-    ids = list(Entity.objects.filter(namespace__name__in=[one.namespace for one in callers]).values_list("pk", flat=True))
+    ids = list(Entity.objects.filter(namespace__name__in=[caller.namespace for caller in callers]).values_list("pk", flat=True))
     for entity_id in dice.sample(sorted(ids), len(ids) // 2):
         properties.choose([entity_id], dice.sample(KEYS, dice.randint(1, 3)), actor=OPERATOR)
     return properties.all_chosen()
@@ -155,10 +155,10 @@ class Comparison:
         self.findings.did[what] += len(expected)
         mine, theirs = by(found, (*LIST, *key)), by(expected, (*LIST, *key))
         for place in sorted(mine.keys() | theirs.keys(), key=repr):
-            one, other = mine.get(place, []), theirs.get(place, [])
-            if len(one) != len(other):
-                self.findings.wrong.append(f"{what} {place}: (archive, oracle) {one} {other}")
-            for pair in zip(one, other, strict=False):
+            ours, other = mine.get(place, []), theirs.get(place, [])
+            if len(ours) != len(other):
+                self.findings.wrong.append(f"{what} {place}: (archive, oracle) {ours} {other}")
+            for pair in zip(ours, other, strict=False):
                 if different := _different(*pair):
                     self.findings.wrong.append(f"{what} {place}: (archive, oracle) {different}")
 
@@ -238,8 +238,8 @@ def increments() -> Iterator[Any]:
     slices = ArchiveSlice.objects.order_by("pk")
     assert not slices.exclude(state=ArchiveSlice.DONE, derived=True).exists(), "everything is derived"
     with archive.connected() as postgres:
-        for one in slices:
-            events = archive.read_arrow(postgres, "history_slice_events", from_xid=one.from_xid, to_xid=one.to_xid)
+        for slice_ in slices:
+            events = archive.read_arrow(postgres, "history_slice_events", from_xid=slice_.from_xid, to_xid=slice_.to_xid)
             if events.num_rows:
                 yield events
 

@@ -122,9 +122,9 @@ def _settle(client: Client, messages: list[LockedMessage], act: str) -> None:
 
 def _dead_letters(client: Client, address) -> None:
     if client.dice.random() < 0.3:
-        found = service_bus.peek(address, max_count=5, actor=client.actor())
-        if found:
-            service_bus.resubmit(address, [m.sequence_number for m in found], actor=client.actor())
+        messages = service_bus.peek(address, max_count=5, actor=client.actor())
+        if messages:
+            service_bus.resubmit(address, [m.sequence_number for m in messages], actor=client.actor())
         return
     held = service_bus.receive(address, 4, actor=client.actor())
     _got(client, held)

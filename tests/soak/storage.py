@@ -62,13 +62,13 @@ def put(client: Client) -> None:
     texts = [_a_text(client.unique(), dice) for _ in range(dice.choice((1, 1, 5, 20)))]
     delay = timedelta(seconds=dice.uniform(0, 0.5)) if client.chance(0.2) else timedelta(0)
     life = LIFE if path == "brief" or client.chance(0.1) else None
-    given: dict[str, Any] = {"visibility_timeout": delay, "time_to_live": life, "actor": client.actor()}
+    values: dict[str, Any] = {"visibility_timeout": delay, "time_to_live": life, "actor": client.actor()}
     client.journal.write("puts", path=path, count=len(texts))
     address = client.scene.address(path)
     if len(texts) == 1:
-        made = [queue_storage.put(address, texts[0], **given)]
+        made = [queue_storage.put(address, texts[0], **values)]
     else:
-        made = queue_storage.put_all(address, texts, **given)
+        made = queue_storage.put_all(address, texts, **values)
     made_ids = [[path, m.sequence_number, str(m.message_id)] for m in made]
     client.journal.write("accepted", ids=[message_id for *_, message_id in made_ids], made=made_ids)
     client.journal.write("got", locks=[str(m.pop_receipt) for m in made])

@@ -91,13 +91,13 @@ def tried(family: str, loaded: bool, varied: str, seed: int) -> Seen:
         now = replace(now, lock=was * SECOND)
         then, share = replace(now, lock=asked * SECOND), lost_locks
     namespace = f"whatif{uuid4().hex[:8]}"
-    found = run(family, EntityAddress(namespace, "was"), played, now, consumers=consumers).replayable()
+    replay = run(family, EntityAddress(namespace, "was"), played, now, consumers=consumers).replayable()
     truth = share(run(family, EntityAddress(namespace, "then"), played, then, consumers=consumers).replayable().actual)
-    said, low, high = band(found, setting_of(found, then), share, seed)
+    said, low, high = band(replay, setting_of(replay, then), share, seed)
     estimate = None
     if varied == "time_to_live" and then.time_to_live is not None:
-        estimate = survival(found, then.time_to_live)
-        if not found.has_backlog and estimate is not None:
+        estimate = survival(replay, then.time_to_live)
+        if not replay.has_backlog and estimate is not None:
             said, low, high = estimate
     chosen = {"time_to_live": then.time_to_live, "deliveries": then.deliveries}.get(varied, then.lock)
     kind = f"{family}, {'loaded' if loaded else 'enough consumers'}, {varied}"
@@ -114,10 +114,10 @@ def survival(found: object, time_to_live: int) -> tuple[float, float, float] | N
     for waited, was_received in found.waits:
         (received if was_received else never)[bin_of(waited)] += 1
     try:
-        one = Curve(received, never).at(time_to_live)
+        estimate = Curve(received, never).at(time_to_live)
     except CannotTell:
         return None
-    return one.share, one.low, one.high
+    return estimate.share, estimate.low, estimate.high
 
 
 def examine(seed: int, count: int = CASES, histories: int = 20) -> Findings:
@@ -133,12 +133,12 @@ def examine(seed: int, count: int = CASES, histories: int = 20) -> Findings:
         if not seen.has and abs(seen.said - seen.truth) > FAR:
             findings.wrong.append(f"what if, {seen}")
     for kind, all_seen in sorted(by_kind.items()):
-        inside = sum(one.has for one in all_seen)
-        error = sum(abs(one.said - one.truth) for one in all_seen) / len(all_seen)
+        inside = sum(case.has for case in all_seen)
+        error = sum(abs(case.said - case.truth) for case in all_seen) / len(all_seen)
         print(f"{kind}: {inside} of {len(all_seen)} in the band, mean error {100 * error:.1f} points", flush=True)
-    everything = [one for each in by_kind.values() for one in each]
-    if 100 * sum(one.has for one in everything) < COVERED[0] * len(everything) - 100:  # one may miss by chance
-        findings.wrong.append(f"what if: {sum(one.has for one in everything)} of {len(everything)} truths are in the band")
+    everything = [case for each in by_kind.values() for case in each]
+    if 100 * sum(case.has for case in everything) < COVERED[0] * len(everything) - 100:  # one may miss by chance
+        findings.wrong.append(f"what if: {sum(case.has for case in everything)} of {len(everything)} truths are in the band")
     for name, share in coverage(histories) if histories else ():
         findings.did["bands compared with a known truth"] += histories
         print(f"{name}: the band has the truth in {share:.0f} of 100", flush=True)
