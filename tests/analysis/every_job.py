@@ -68,24 +68,24 @@ def everything(jobs: Jobs, folder: Path) -> dict[str, Rows]:
         carried = files(output, "open")
     jobs.done("roll_up", lives=files(derived[0], "lives"), output=str(folder / "rolled"), step_seconds=300)
     merged = folder / "merged"
-    for content, given in (("lives", files(derived[0], "lives")), ("events", events)):
-        jobs.done("compact", content=content, files=given, output=str(merged / content), partitions=2, rows=0)
-    found = {f"{job.name} {content}": rows_of(job, content) for job in derived for content in ("lives", "open")}
-    found |= {content: rows_of(folder / "rolled", content) for content in ("counts", "histograms")}
-    found |= {f"merged {content}": rows_of(merged / content, content) for content in ("lives", "events")}
-    given = {content: files(folder / "rolled", content) for content in ("counts", "histograms")}
-    given |= {"lives": files(derived[1], "lives"), "open": carried, "settings": [written_settings(folder)]}
-    given["events"] = files(merged / "events", "events")
-    asked = [a_report(folder, name, given, files(merged / "lives", "lives")) for name in REPORTS]
+    for content, inputs in (("lives", files(derived[0], "lives")), ("events", events)):
+        jobs.done("compact", content=content, files=inputs, output=str(merged / content), partitions=2, rows=0)
+    rows = {f"{job.name} {content}": rows_of(job, content) for job in derived for content in ("lives", "open")}
+    rows |= {content: rows_of(folder / "rolled", content) for content in ("counts", "histograms")}
+    rows |= {f"merged {content}": rows_of(merged / content, content) for content in ("lives", "events")}
+    inputs = {content: files(folder / "rolled", content) for content in ("counts", "histograms")}
+    inputs |= {"lives": files(derived[1], "lives"), "open": carried, "settings": [written_settings(folder)]}
+    inputs["events"] = files(merged / "events", "events")
+    asked = [a_report(folder, name, inputs, files(merged / "lives", "lives")) for name in REPORTS]
     jobs.done("reporting", reports=asked)
     for request in asked:
         packed = msgpack.unpackb(Path(request["result"]).read_bytes())
-        found |= {f"{request['title']} {name}": rows_in(ipc.open_stream(data).read_all()) for name, data in packed.items()}
+        rows |= {f"{request['title']} {name}": rows_in(ipc.open_stream(data).read_all()) for name, data in packed.items()}
     verified = jobs.done(
-        "verification", events=events, lives=[one for each in derived for one in files(each, "lives")], open=carried
+        "verification", events=events, lives=[path for each in derived for path in files(each, "lives")], open=carried
     )
     assert verified["messages"] > 100 and verified["wrong"] == []
-    return found | {"imported": _imported(jobs, folder), "generated": _generated(jobs, folder)}
+    return rows | {"imported": _imported(jobs, folder), "generated": _generated(jobs, folder)}
 
 
 def _imported(jobs: Jobs, folder: Path) -> Rows:

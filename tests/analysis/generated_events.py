@@ -10,11 +10,11 @@ DELIVERY_ENDS = (*ENDS, Kind.ABANDONED, Kind.LOCK_LOST)
 
 def by_message(events):
     """The events of each message, in order. Not those of refused settlements, which change nothing."""
-    found = defaultdict(list)
+    groups = defaultdict(list)
     for row in sorted(events, key=lambda row: row["event_id"]):
         if row["kind"] != Kind.SETTLE_REFUSED:
-            found[row["entity_id"], row["sequence_number"]].append(row)
-    return found
+            groups[row["entity_id"], row["sequence_number"]].append(row)
+    return groups
 
 
 def deliveries(rows):
@@ -41,16 +41,16 @@ def check(events, truths):
         assert rows[0]["kind"] == Kind.SENT and sum(row["kind"] == Kind.SENT for row in rows) == 1
         assert sum(row["kind"] in ENDS for row in rows) == 1, "each message ends once"
         assert [row["at"] for row in rows] == sorted(row["at"] for row in rows)
-        found = deliveries(rows)
-        attempts[entity_id] += len(found)
+        delivered = deliveries(rows)
+        attempts[entity_id] += len(delivered)
         lost = [row for row in rows if row["kind"] == Kind.LOCK_LOST]
-        assert [id(end) for _, end in found if end["kind"] == Kind.LOCK_LOST] == [id(row) for row in lost]
-        for place, (receipt, end) in enumerate(found):
+        assert [id(end) for _, end in delivered if end["kind"] == Kind.LOCK_LOST] == [id(row) for row in lost]
+        for place, (receipt, end) in enumerate(delivered):
             assert receipt["at"] < end["at"] and receipt["actor"] == end["actor"] and receipt["delivery_count"] == place
             assert end["locked_until"] == receipt["locked_until"]
             assert (end["kind"] == Kind.LOCK_LOST) == (end["at"] >= receipt["locked_until"])
-            if place + 1 < len(found):
-                assert end["kind"] in (Kind.ABANDONED, Kind.LOCK_LOST) and found[place + 1][0]["at"] >= end["at"]
+            if place + 1 < len(delivered):
+                assert end["kind"] in (Kind.ABANDONED, Kind.LOCK_LOST) and delivered[place + 1][0]["at"] >= end["at"]
             taken[receipt["actor"]].append(receipt["at"])
     for entity_id, truth in truths.items():
         count = kinds[entity_id]
@@ -60,6 +60,6 @@ def check(events, truths):
             truth.completed, truth.locks_lost, truth.abandoned,
         )  # fmt: skip
         assert count[Kind.RECEIVED] == attempts[entity_id] == truth.attempts
-    assert sum(row["kind"] == Kind.SETTLE_REFUSED for row in events) == sum(one.refused for one in truths.values())
+    assert sum(row["kind"] == Kind.SETTLE_REFUSED for row in events) == sum(expected.refused for expected in truths.values())
     assert all(row["actor"].startswith("generated:") and '"generated": true' in row["details"] for row in events)
     return kinds

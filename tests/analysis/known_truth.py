@@ -248,6 +248,6 @@ def coverage(histories: int = 100) -> Iterator[tuple[str, float]]:
     yield "time-to-live, without a queue", survival_coverage()
     for case in CASES:
         right = truth(case)
-        found = (case.process.run(seed, case.now).replayable() for seed in range(histories))
-        bands = (band(replay, setting_of(replay, case.then), case.share, i) for i, replay in enumerate(found))
+        replays = (case.process.run(seed, case.now).replayable() for seed in range(histories))
+        bands = (band(replay, setting_of(replay, case.then), case.share, i) for i, replay in enumerate(replays))
         yield case.name, 100 * sum(low <= right <= high for _, low, high in bands) / histories

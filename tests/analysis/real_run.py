@@ -308,7 +308,7 @@ def happened(address: EntityAddress, start: Any, until: int, traits: Traits) -> 
             locked = None if row.locked_until is None else (row.locked_until - start) // US
             by_message[row.number].goes_on(kind, at, row.actor, row.reason, locked)
     stories = by_message.values()
-    return Happened([story.life for story in stories], [d for one in stories for d in one.made], refusals, until, traits)
+    return Happened([story.life for story in stories], [d for story in stories for d in story.made], refusals, until, traits)
 
 
 class _Story:

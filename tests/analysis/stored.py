@@ -67,6 +67,6 @@ def _times(keys: Iterable[Any], name: str, waits: float) -> pa.Table:
             for n in range(-6, 7):
                 number = measures.bin_of(round(middle * 1e6 * 1.4**n * (1 if measure == measures.WAITING else 0.2)))
                 results[number] = results.get(number, 0) + round(40 * math.exp(-n * n / 8)) + 1
-            row = {"measure": measure, "bins": sorted(results), "counts": [results[one] for one in sorted(results)]}
+            row = {"measure": measure, "bins": sorted(results), "counts": [results[bin_number] for bin_number in sorted(results)]}
             rows.append({name: key, **row} if name else row)
     return pa.Table.from_pylist(rows)

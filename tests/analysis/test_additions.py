@@ -64,7 +64,7 @@ def test_an_import_is_derived_verified_and_repaired(orders, tmp_path):
     said = called("import_history", str(file), "old/orders", "--create")
     assert said == "3 messages were added to the history of old/orders, in 2 files.\n"
     files = ArchiveFile.objects.filter(content="events").order_by("day")
-    assert [(one.day.day, one.rows, one.imported) for one in files] == [(1, 4, True), (2, 2, True)]
+    assert [(archived.day.day, archived.rows, archived.imported) for archived in files] == [(1, 4, True), (2, 2, True)]
     assert {one.slice_id for one in files} == {one.pk for one in manifest.underived()}
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
     assert EntityCounter.objects.get(entity=orders).next_number == 4 and not ArchiveUnusedFile.objects.exists()
@@ -176,7 +176,7 @@ def test_generated_history_is_written_by_a_job(settings):
     assert sorted(numbers) == [151, 151]
     [run] = AnalysisRun.objects.filter(kind="generation")
     files = ArchiveFile.objects.filter(content="events")
-    assert sum(file.rows for file in files) == run.events > 600 and all(one.imported for one in files)
+    assert sum(file.rows for file in files) == run.events > 600 and all(path.imported for path in files)
     with storage.current_archive().open(f"parameters/run-{run.pk:010d}.json") as opened:
         assert b'"longer_than"' in opened.read()
     assert list(verification.damages(verification.finished_files(), deep=True)) == []

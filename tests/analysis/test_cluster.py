@@ -153,12 +153,12 @@ def test_every_job_has_the_same_result_on_two_workers_as_in_local_mode(tmp_path,
         a_cluster(tmp_path, LOOPBACK, 7178, workers) as url,
         jobs_on(url, tmp_path / "cluster", settings, **ON_LOOPBACK) as jobs,
     ):
-        found = every_job.everything(jobs, tmp_path / "cluster")
+        result = every_job.everything(jobs, tmp_path / "cluster")
     assert all(list((tmp_path / f"work-{number}").glob("app-*/*")) for number in (0, 1)), "both workers had an executor"
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name, rows in expected.items():
-        assert len(found[name]) == len(rows), name
-        for mine, theirs in zip(found[name], rows, strict=True):
+        assert len(result[name]) == len(rows), name
+        for mine, theirs in zip(result[name], rows, strict=True):
             assert mine == theirs, name
     answered = [name for name in every_job.REPORTS if any(rows for key, rows in expected.items() if key.split()[0] == name)]
     assert answered == every_job.REPORTS, "the history is such that each report has something to say"
@@ -175,8 +175,8 @@ def test_executors_with_another_address_reach_the_driver(master, settings, tmp_p
 def test_executors_that_cannot_reach_the_driver_end_the_run(master, settings, tmp_path):
     events = every_job.written_events(tmp_path / "events" / every_job.PLACE, count=200)
     with jobs_on(master, tmp_path / "run", settings, **ON_LOOPBACK) as jobs:
-        found = jobs.run(
+        result = jobs.run(
             "lives", events=events, output=str(tmp_path / "out"), partitions=2, today="2026-03-02", seconds_without_executors=5
         )
-    assert found["event"] == "failed"
-    assert "No executor of spark://" in found["message"] and "127.0.0.1" in found["message"]
+    assert result["event"] == "failed"
+    assert "No executor of spark://" in result["message"] and "127.0.0.1" in result["message"]

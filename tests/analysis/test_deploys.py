@@ -28,8 +28,8 @@ def test_a_deploy_can_be_marked_and_links_to_the_incidents(client, viewer):
     response = operator.post(f"{PAGE}?queue={queue.pk}", {"name": " shop 1.4 "})
     assert response.status_code == 302 and "/incidents/" in response["Location"]
     marked = AuditRecord.objects.get(action=changes.DEPLOY).at
-    [found] = changes.deploys("reports", marked, marked.replace(year=marked.year + 1))
-    assert (found.name, found.at) == ("shop 1.4", marked)
+    [deploy] = changes.deploys("reports", marked, marked.replace(year=marked.year + 1))
+    assert (deploy.name, deploy.at) == ("shop 1.4", marked)
     assert operator.post(f"{PAGE}?queue={queue.pk}", {"name": " "}).status_code == 400
     assert operator.get(PAGE).status_code == 404
     client.force_login(get_user_model().objects.get(username="viewer"))

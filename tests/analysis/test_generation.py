@@ -73,10 +73,10 @@ def test_each_transaction_has_an_id_and_events_of_one_message(queue, archived):
     for row in generated_rows([queue], messages=3000, archived=archived)[0]:
         transactions[row["xid"]].append(row)
     together = [rows for rows in transactions.values() if len(rows) > 1]
-    found = {tuple(Kind(row["kind"]).name for row in rows) for rows in together}
-    assert found >= {("ABANDONED", "DEAD_LETTERED"), ("LOCK_LOST", "DEAD_LETTERED")}
+    orders = {tuple(Kind(row["kind"]).name for row in rows) for rows in together}
+    assert orders >= {("ABANDONED", "DEAD_LETTERED"), ("LOCK_LOST", "DEAD_LETTERED")}
     noticed = {("LOCK_LOST", "RECEIVED"), ("RECEIVED", "LOCK_LOST")}
-    assert found & noticed == {("LOCK_LOST", "RECEIVED") if archived else ("RECEIVED", "LOCK_LOST")}, "in files, in order"
+    assert orders & noticed == {("LOCK_LOST", "RECEIVED") if archived else ("RECEIVED", "LOCK_LOST")}, "in files, in order"
     for first, second in together:
         assert (first["at"], first["sequence_number"]) == (second["at"], second["sequence_number"])
         assert second["event_id"] == first["event_id"] + 1
@@ -111,10 +111,13 @@ def test_generated_events_have_the_same_columns_as_the_brokers(postgres):
     _play_on_broker(address)
     queue = Entity.objects.get(path="orders", namespace__name="played")
     with archive.connected() as connection:
-        found = archive.read_arrow(connection, "history_slice_events", from_xid=0, to_xid=2**62).to_pylist()
-    assert {row["kind"] for row in found} >= {*generated_events.DELIVERY_ENDS, Kind.SENT, Kind.PURGED, Kind.SETTLE_REFUSED} - {
-        Kind.EXPIRED
-    }
+        archived_rows = archive.read_arrow(connection, "history_slice_events", from_xid=0, to_xid=2**62).to_pylist()
+    assert {row["kind"] for row in archived_rows} >= {
+        *generated_events.DELIVERY_ENDS,
+        Kind.SENT,
+        Kind.PURGED,
+        Kind.SETTLE_REFUSED,
+    } - {Kind.EXPIRED}
     changed_load = replace(LOAD, work=4.0, fails=0.3, own_share=1.0, poison=0.1)
     made_, _ = generated_rows([queue], messages=3000, load=replace(changed_load, dead_letters_expired=True))
     ignored = {"details", "session_id"}  # only generated messages are marked
@@ -129,11 +132,11 @@ def test_generated_events_have_the_same_columns_as_the_brokers(postgres):
             )
         return shapes_
 
-    ours, theirs = shapes(made_), shapes(found)
+    ours, theirs = shapes(made_), shapes(archived_rows)
     for key in theirs.keys() & ours.keys():
         assert ours[key] == theirs[key], (Kind(key[0]).name, key[1:])
     assert len(theirs.keys() & ours.keys()) >= 10
-    for rows in (found, made_):
+    for rows in (archived_rows, made_):
         pairs = {(Kind(row["kind"]).name, row["reason"]) for row in rows}
         assert ("DEAD_LETTERED", "MaxDeliveryCountExceeded") in pairs and ("DEAD_LETTERED", "TTLExpiredException") in pairs
 
@@ -173,8 +176,8 @@ def _play_on_broker(address):
 def test_the_waits_follow_the_parameters(queue):
     """What waited longer is known exactly if no message expired; with outages some wait for minutes."""
     calm = load.Load(outages=0, bursts=0, poison=0, fails=0, time_to_live=None, own_time_to_live=None)
-    for given in (calm, load.Load(outages=4, time_to_live=None, own_time_to_live=None)):
-        events, [truth] = generated_rows([queue], messages=4000, days=2, load=given)
+    for load_case in (calm, load.Load(outages=4, time_to_live=None, own_time_to_live=None)):
+        events, [truth] = generated_rows([queue], messages=4000, days=2, load=load_case)
         waited = [(rows[1]["at"] - rows[0]["at"]).total_seconds() for rows in generated_events.by_message(events).values()]
         for longer, count in truth.longer_than.items():
             assert abs(sum(wait > longer for wait in waited) - count) <= truth.not_ended
@@ -214,8 +217,8 @@ def recorded(postgres, queue):
     """History in the event table, of two queues with much that goes wrong. Gives (queues, what was generated)."""
     queues = [queue, another(queue)]
     until = datetime.now(UTC).replace(microsecond=0)
-    given = [LOAD, replace(LOAD, dead_letters_expired=True)]
-    yield queues, generation.record(queues, messages=3000, days=1, until=until, load=given)
+    loads = [LOAD, replace(LOAD, dead_letters_expired=True)]
+    yield queues, generation.record(queues, messages=3000, days=1, until=until, load=loads)
     postgres.execute("TRUNCATE vitrine_traffic")
 
 

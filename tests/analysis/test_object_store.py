@@ -67,8 +67,8 @@ def test_lives_derived_in_an_object_store_equal_those_derived_in_a_folder(store,
         driver.end()
     names = [one for one in store.below("derived/run-1") if one.endswith(".parquet")]
     for content in ("lives", "open"):
-        found = pa.concat_tables(pq.read_table(store.open(name)) for name in names if f"/content={content}/" in name)
-        assert every_job.rows_in(found) == [row[1:] for row in every_job.rows_of(tmp_path / "derived", content)]
+        table = pa.concat_tables(pq.read_table(store.open(name)) for name in names if f"/content={content}/" in name)
+        assert every_job.rows_in(table) == [row[1:] for row in every_job.rows_of(tmp_path / "derived", content)]
 
 
 def test_the_documented_hadoop_aws_version_matches_pysparks_hadoop():

@@ -164,8 +164,8 @@ def test_the_expected_duration_is_that_of_the_previous_run(viewer, queue, submit
     run = a_run_of(["waiting"], {"queue": queue.pk}, state="succeeded", started_at=now - 3 * MINUTE, finished_at=now - MINUTE)
     viewer.get(at("analysis_report", "waiting", queue=queue.pk))
     viewer.get(at("analysis_report", "losses", queue=queue.pk))
-    found = AnalysisRun.objects.exclude(pk=run.pk).values_list("request__reports", "expected_seconds")
-    assert sorted(found) == [(["losses"], None), (["waiting"], 120.0)]
+    expected = AnalysisRun.objects.exclude(pk=run.pk).values_list("request__reports", "expected_seconds")
+    assert sorted(expected) == [(["losses"], None), (["waiting"], 120.0)]
 
 
 def test_an_opened_result_is_kept(viewer, queue, submitted):

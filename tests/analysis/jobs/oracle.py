@@ -75,10 +75,10 @@ def ended(events: pa.Table) -> pa.Table:
 
 def _not_taken_back(events: pa.Table) -> pa.Table:
     """The events that ended lives, without those that an undo took back within the slice: such a life goes on."""
-    found = events.filter(_is(events, (*LIFE_ENDS, EventKind.RESTORED)))
-    found = found.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")])
-    taken_back = pc.and_(_same_message(found), pc.equal(_next(found["kind"]), int(EventKind.RESTORED)))
-    return found.filter(pc.and_(_is(found, LIFE_ENDS), pc.invert(pc.fill_null(taken_back, False))))
+    ends = events.filter(_is(events, (*LIFE_ENDS, EventKind.RESTORED)))
+    ends = ends.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")])
+    taken_back = pc.and_(_same_message(ends), pc.equal(_next(ends["kind"]), int(EventKind.RESTORED)))
+    return ends.filter(pc.and_(_is(ends, LIFE_ENDS), pc.invert(pc.fill_null(taken_back, False))))
 
 
 def normalised(reason: str | None) -> str | None:
@@ -192,10 +192,10 @@ def _attempts(whole: pa.Table) -> pa.Table:
     ended = pc.and_(ended, pc.fill_null(pc.not_equal(ends["kind"], int(EventKind.RECEIVED)), False))
     kept = pa.table(columns).filter(pc.and_(ended, columns["new"]))
     at_once = _received_and_deleted(whole)
-    found = pa.concat_tables([kept.select(at_once.column_names), at_once], promote_options="default")
-    found = found.append_column("error", normalised_all(found["reason"]))
-    found = found.sort_by([(name, "ascending") for name in (*LIST, "attempt")])
-    return found.select([*ATTEMPT])
+    table = pa.concat_tables([kept.select(at_once.column_names), at_once], promote_options="default")
+    table = table.append_column("error", normalised_all(table["reason"]))
+    table = table.sort_by([(name, "ascending") for name in (*LIST, "attempt")])
+    return table.select([*ATTEMPT])
 
 
 def _received_and_deleted(whole: pa.Table) -> pa.Table:

@@ -34,8 +34,8 @@ def test_a_backlog_between_two_events_lasts_through_the_hours(spark):
 
 def test_a_large_backlog_in_three_weeks_is_a_peak(spark):
     rows = [*batch(1), *batch(2), *batch(4), *batch(1, 9, hours=20), *(batch(1, 50, entity_id=2) + batch(2, 50, entity_id=2))]
-    found = forecast.tables(history(spark, ASKED, lives=rows))["peaks"]
-    assert listed(found, "entity_id", "slot", "backlog", "weeks") == [(1, 9, [12, 12, 0, 12, 0, 0, 0, 0], [0, 1, 3])]
+    peaks = forecast.tables(history(spark, ASKED, lives=rows))["peaks"]
+    assert listed(peaks, "entity_id", "slot", "backlog", "weeks") == [(1, 9, [12, 12, 0, 12, 0, 0, 0, 0], [0, 1, 3])]
 
 
 def test_a_queue_that_always_has_a_backlog_has_no_peak(spark):

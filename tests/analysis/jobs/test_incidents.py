@@ -56,8 +56,8 @@ def test_a_message_removed_by_the_broker_is_not_a_failed_delivery(spark):
         count(0, 1, outcomes.DEAD_LETTERED, cause="TTLExpiredException"), count(0, 2, outcomes.DEAD_LETTERED, cause="Bad #"),
         count(0, 4, outcomes.MOVED), count(0, 8, 8), count(0, 16, outcomes.DROPPED, cause="maxlen"),
     ]  # fmt: skip
-    found = incidents.trouble_of_counts(frame(spark, "counts", *rows))
-    assert listed(found, "kind", "bad", "total") == [("failed", 6, 31), ("locks", 0, 31)]
+    trouble = incidents.trouble_of_counts(frame(spark, "counts", *rows))
+    assert listed(trouble, "kind", "bad", "total") == [("failed", 6, 31), ("locks", 0, 31)]
 
 
 def waits(minute: int, seconds: float, messages: int, measure: int = measures.WAITING):

@@ -88,8 +88,8 @@ def test_correlation_links_to_the_message_with_that_id_or_to_the_previous_messag
     lives = frame(spark, "lives", life(1, 1, 0, 1, message_id="a"), life(1, 2, 5, 6, message_id="a"))
     many = [sent(3, number, "many", number) for number in range(1, journeys.MOST_ALIKE + 2)]
     rows = [sent(2, 1, "a"), sent(2, 3, "s", 3), sent(2, 2, "s", 1), sent(1, 7, "s", 2), sent(2, 8, ""), sent(2, 9, 5), *many]
-    found = journeys.correlations(frame(spark, "events", *rows), lives)
-    assert listed(found, "entity_id", "sequence_number", "parent_id", "parent_number") == [
+    links = journeys.correlations(frame(spark, "events", *rows), lives)
+    assert listed(links, "entity_id", "sequence_number", "parent_id", "parent_number") == [
         (1, 7, 2, 2), (2, 1, 1, 1), (2, 3, 1, 7),
     ]  # fmt: skip
 

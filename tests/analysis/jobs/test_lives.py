@@ -49,7 +49,7 @@ def in_increments(spark, events: pa.Table, folder: Path) -> list[dict]:
         spec = {"events": [file], "open": carried, "output": str(output), "partitions": 2, "today": "2026-03-02"}
         lives.run(spark, spec, Silent())
         found += read(output, "lives")
-        carried, begin = [str(one) for one in sorted(output.glob("content=open/**/*.parquet"))], end
+        carried, begin = [str(path) for path in sorted(output.glob("content=open/**/*.parquet"))], end
     return found
 
 

@@ -36,8 +36,8 @@ def refused(number, since, **changes):
 
 def causes(spark, attempts, events=()):
     here = history(spark, attempts=list(attempts), events=list(events))
-    found = locks.losses(here.attempts().transform(locks.with_receiver), here.events())
-    return listed(found, "sequence_number", "cause", "lock_ended", "needed_us")
+    losses = locks.losses(here.attempts().transform(locks.with_receiver), here.events())
+    return listed(losses, "sequence_number", "cause", "lock_ended", "needed_us")
 
 
 CASES: list[Any] = [
@@ -61,14 +61,14 @@ def test_each_lost_lock_has_its_cause(spark):
         rows += [lost(100 * place + 1, 0, 500, **changes) | own]
         rows += [own | other | {"sequence_number": 100 * place + other["sequence_number"]} for other in others]
         expected[100 * place + 1] = cause
-    found = causes(spark, rows)
-    assert {number: cause for number, cause, *_ in found} == expected
-    assert {at for _, _, at, _ in found} == {NOON + 30 * SECOND}
+    counts = causes(spark, rows)
+    assert {number: cause for number, cause, *_ in counts} == expected
+    assert {at for _, _, at, _ in counts} == {NOON + 30 * SECOND}
 
 
 def test_late_settlements_give_the_processing_time(spark):
     """Message 1 was lost twice to one receiver, 2 was only renewed late, 3 was tried by somebody else, and 4 in another list."""
-    found = causes(
+    counts = causes(
         spark,
         [lost(1, 0), lost(1, 30, attempt=2), lost(2, 0), lost(3, 0), lost(4, 0)],
         [
@@ -76,7 +76,7 @@ def test_late_settlements_give_the_processing_time(spark):
             refused(4, 40, subqueue=1),
         ],
     )  # fmt: skip
-    by_message = [(number, cause, needed) for number, cause, _, needed in found]
+    by_message = [(number, cause, needed) for number, cause, _, needed in counts]
     assert by_message == [
         (1, "longer", 37_000_000), (1, "longer", 42_000_000), (2, "longer", None), (3, "longer", None), (4, "longer", None),
     ]  # fmt: skip

@@ -28,8 +28,8 @@ def every_hour(days: int, *changes: dict) -> list[dict]:
 
 
 def unusual(spark, rows: list[dict], asked=ASKED, **others: list[dict]) -> list[tuple]:
-    found = overview.tables(history(spark, asked, counts=rows, **others))["hours"]
-    return listed(found, "metric", "at", "value", "usual", "score")
+    hours = overview.tables(history(spark, asked, counts=rows, **others))["hours"]
+    return listed(hours, "metric", "at", "value", "usual", "score")
 
 
 @pytest.mark.parametrize(

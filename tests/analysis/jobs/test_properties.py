@@ -48,8 +48,8 @@ def test_the_value_with_longer_waits_is_found_in_its_queue(spark):
     """The other queue is slow as a whole, which is not its region's doing."""
     rows = [region("eu", waiting_us=60 * 10**6) for _ in range(35)] + [region("us") for _ in range(400)]
     rows += [region("eu" if i % 2 else "us", entity_id=2, waiting_us=60 * 10**6) for i in range(20)]
-    found = listed(of(spark, rows)["values"], "entity_id", "value", "slow")
-    assert [row for row in found if row[2]] == [(1, "eu", 35)]
+    slow_values = listed(of(spark, rows)["values"], "entity_id", "value", "slow")
+    assert [row for row in slow_values if row[2]] == [(1, "eu", 35)]
 
 
 def test_only_frequent_and_unusual_values_are_kept(spark, monkeypatch):

@@ -63,5 +63,5 @@ def test_resubmitted_messages_are_counted_by_outcome(spark):
         {"sequence_number": 10, "outcome": outcomes.DEAD_LETTERED, "result": outcomes.EXPIRED}, {"sequence_number": 11},
         {"sequence_number": 12, "result": outcomes.DEAD_LETTERED}, {"sequence_number": 99, "result": outcomes.DEAD_LETTERED},
     ]  # fmt: skip
-    found = redelivery.tables(history(spark, lives=lives))["resubmitted"]
-    assert listed(found, "entity_id", "messages", "ended", "lost") == [(1, 4, 3, 2), (2, 1, 1, 0)]
+    resubmitted = redelivery.tables(history(spark, lives=lives))["resubmitted"]
+    assert listed(resubmitted, "entity_id", "messages", "ended", "lost") == [(1, 4, 3, 2), (2, 1, 1, 0)]

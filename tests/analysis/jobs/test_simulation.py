@@ -26,8 +26,8 @@ WELL, FAILED, VANISHED = Result
 
 def message(arrived, *work, **changes):
     """Arrives after so many seconds; work: seconds, or (seconds, result)."""
-    given = [item if isinstance(item, tuple) else (item, WELL) for item in work]
-    return Message(arrived * S, work=tuple((seconds * S, result) for seconds, result in given), **changes)
+    deliveries = [item if isinstance(item, tuple) else (item, WELL) for item in work]
+    return Message(arrived * S, work=tuple((seconds * S, result) for seconds, result in deliveries), **changes)
 
 
 P95 = 3  # of Outcome.waiting

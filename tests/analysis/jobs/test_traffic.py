@@ -32,19 +32,19 @@ def test_earlier_messages_and_open_messages_are_in_the_backlog(spark):
 def test_the_largest_backlog_has_a_beginning_and_an_end(spark):
     peak = [lived(11, 41) for _ in range(10)] + [lived(16, 41) for _ in range(10)]
     here = history(spark, lives=[lived(1, 9), lived(6, 46), *peak, lived(2, 58, 2)])
-    found = traffic.backlogs(traffic.depths(moves(here)), SPAN)
-    queues = found.where("entity_id IS NOT NULL")
+    backlogs = traffic.backlogs(traffic.depths(moves(here)), SPAN)
+    queues = backlogs.where("entity_id IS NOT NULL")
     assert listed(queues, "entity_id", "entered", "left", "depth", "most", "most_at", "since", "until") == [
         (1, 22, 22, 0, 21, NOON + 3 * FIVE, NOON + 2 * FIVE, NOON + 8 * FIVE),
         (2, 1, 1, 0, 1, NOON, NOON, NOON + 11 * FIVE),
     ]  # fmt: skip
-    assert listed(found.where("entity_id IS NULL"), "entered", "most", "most_at", "depth") == [(23, 22, NOON + 3 * FIVE, 0)]
+    assert listed(backlogs.where("entity_id IS NULL"), "entered", "most", "most_at", "depth") == [(23, 22, NOON + 3 * FIVE, 0)]
 
 
 def test_a_backlog_that_spans_the_range_has_no_beginning_and_no_end(spark):
     here = history(spark, lives=[lived(-30, 90)])
-    [found, _] = traffic.backlogs(traffic.depths(moves(here)), SPAN).orderBy("entity_id").collect()
-    assert (found.entered, found.left, found.depth, found.most, found.since, found.until) == (0, 0, 1, 1, None, None)
+    [backlog, _] = traffic.backlogs(traffic.depths(moves(here)), SPAN).orderBy("entity_id").collect()
+    assert (backlog.entered, backlog.left, backlog.depth, backlog.most, backlog.since, backlog.until) == (0, 0, 1, 1, None, None)
 
 
 def test_the_known_table_has_the_beginning_of_the_history_and_the_arrivals_in_the_range(spark):
@@ -55,5 +55,5 @@ def test_the_known_table_has_the_beginning_of_the_history_and_the_arrivals_in_th
 
 def test_traffic_has_a_row_for_every_hour_of_every_entity(spark):
     here = history(spark, a_request(entity_ids=[1, 2]))
-    found = traffic.hours(here, Span(NOON, NOON + 2 * HOUR))
-    assert listed(found, "entity_id", "at") == [(1, NOON), (1, NOON + HOUR), (2, NOON), (2, NOON + HOUR)]
+    hours = traffic.hours(here, Span(NOON, NOON + 2 * HOUR))
+    assert listed(hours, "entity_id", "at") == [(1, NOON), (1, NOON + HOUR), (2, NOON), (2, NOON + HOUR)]

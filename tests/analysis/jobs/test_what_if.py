@@ -145,15 +145,15 @@ def test_contiguous_parts_of_a_long_history_are_sampled():
 
 def test_the_grid_has_settings_around_the_chosen_setting():
     there = direct()
-    varied, found = what_if.grid(there, VALUES)
-    assert varied == "consumers" and [setting.consumers for _, setting in found] == [1, 2, 4]
-    varied, found = what_if.grid(there, VALUES | {"lock": 8 * S, "deliveries": 3})
-    assert varied == "lock" and found[1] == ("chosen", Setting(1, lock=8 * S, deliveries=3))
-    assert [setting.lock // S for role, setting in found if role == "varied" and setting.consumers == 1] == [2, 4, 16, 32]
-    varied, found = what_if.grid(there, {"deliveries": 2, "traits": {"more": 1}})
-    assert found[1][1].deliveries == 3 and varied == "deliveries"
-    varied, found = what_if.grid(there, {"deliveries": 0, "traits": {"more": 1}})  # of RabbitMQ: no redelivery
-    assert found[1][1].deliveries == 1 and varied == "deliveries"
+    varied, grid = what_if.grid(there, VALUES)
+    assert varied == "consumers" and [setting.consumers for _, setting in grid] == [1, 2, 4]
+    varied, grid = what_if.grid(there, VALUES | {"lock": 8 * S, "deliveries": 3})
+    assert varied == "lock" and grid[1] == ("chosen", Setting(1, lock=8 * S, deliveries=3))
+    assert [setting.lock // S for role, setting in grid if role == "varied" and setting.consumers == 1] == [2, 4, 16, 32]
+    varied, grid = what_if.grid(there, {"deliveries": 2, "traits": {"more": 1}})
+    assert grid[1][1].deliveries == 3 and varied == "deliveries"
+    varied, grid = what_if.grid(there, {"deliveries": 0, "traits": {"more": 1}})  # of RabbitMQ: no redelivery
+    assert grid[1][1].deliveries == 1 and varied == "deliveries"
 
 
 def test_the_work_of_a_replay_is_bounded(monkeypatch):
@@ -174,9 +174,11 @@ def test_blocks_are_cut_where_no_message_waits_and_never_inside_an_outage():
 @pytest.mark.parametrize(("at", "result"), [(8, Result.WELL), (3, Result.VANISHED)])
 def test_a_late_settlement_gives_the_time_needed(at, result):
     made = [Delivery(1, 1, 0, 5 * S, "a", Result.VANISHED, 5 * S), Delivery(1, 2, 9 * S, 10 * S, "a", Result.WELL, 5 * S)]
-    found, late = replaying.with_needed_times(made, [Refusal(1, at * S, "a", Result.WELL), Refusal(1, 8 * S, "b", Result.WELL)])
-    assert (found[0].result, late) == (result, int(result is Result.WELL)) and found[1] == made[1]
-    assert found[0].until == (8 * S if late else 5 * S)
+    deliveries, late = replaying.with_needed_times(
+        made, [Refusal(1, at * S, "a", Result.WELL), Refusal(1, 8 * S, "b", Result.WELL)]
+    )
+    assert (deliveries[0].result, late) == (result, int(result is Result.WELL)) and deliveries[1] == made[1]
+    assert deliveries[0].until == (8 * S if late else 5 * S)
 
 
 def test_bands_of_few_blocks_are_wider():

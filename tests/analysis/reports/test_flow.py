@@ -25,17 +25,17 @@ def backlog(most: int = 0, most_at=NOON, since=NOON, until=None, entered: int = 
 
 def sentence_of(rows: list[dict], **total) -> str:
     scope = a_scope()
-    found = flow.flow(scope.range.buckets, [SimpleNamespace(**row) for row in rows])
-    return flow.sentence(scope, found, SimpleNamespace(**backlog(**total)))
+    points = flow.flow(scope.range.buckets, [SimpleNamespace(**row) for row in rows])
+    return flow.sentence(scope, points, SimpleNamespace(**backlog(**total)))
 
 
 def test_the_backlog_stays_constant_between_intervals_with_traffic():
     rows = [
         SimpleNamespace(**row) for row in (moved(None, 9, 2, 7), moved(NOON + FIVE, 1, 8, 0, 8), moved(NOON + 3 * FIVE, 2, 0, 2))
     ]
-    found = flow.flow([NOON + i * FIVE for i in range(5)], rows)
-    assert (found.entered, found.left) == ([0, 1, 0, 2, 0], [0, 8, 0, 0, 0])
-    assert (found.depth, found.most) == ([7, 0, 0, 2, 2], [7, 8, 0, 2, 2])
+    points = flow.flow([NOON + i * FIVE for i in range(5)], rows)
+    assert (points.entered, points.left) == ([0, 1, 0, 2, 0], [0, 8, 0, 0, 0])
+    assert (points.depth, points.most) == ([7, 0, 0, 2, 2], [7, 8, 0, 2, 2])
 
 
 def test_the_sentence_says_when_the_backlog_peaked_and_how_it_drained():

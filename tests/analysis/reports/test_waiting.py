@@ -28,13 +28,15 @@ def row(seconds: float, count: int, measure: int = WAITING, **keys) -> dict:
 
 
 def test_rows_are_summed_by_key_and_measure():
-    given = [("a", WAITING, 7, 2), ("a", WAITING, 7, 1), ("b", NEVER_RECEIVED, 9, 4), ("a", PROCESSING, 3, 5)]
-    rows = [SimpleNamespace(key=key, measure=measure, bins=[number], counts=[count]) for key, measure, number, count in given]
-    found = times_by(rows, "key")
-    assert found == {
+    rows_given = [("a", WAITING, 7, 2), ("a", WAITING, 7, 1), ("b", NEVER_RECEIVED, 9, 4), ("a", PROCESSING, 3, 5)]
+    rows = [
+        SimpleNamespace(key=key, measure=measure, bins=[number], counts=[count]) for key, measure, number, count in rows_given
+    ]
+    times = times_by(rows, "key")
+    assert times == {
         "a": Times(Counter({7: 3}), Counter(), Counter({3: 5})), "b": Times(Counter(), Counter({9: 4}), Counter())
     }  # fmt: skip
-    assert together(found.values()) == Times(Counter({7: 3}), Counter({9: 4}), Counter({3: 5}))
+    assert together(times.values()) == Times(Counter({7: 3}), Counter({9: 4}), Counter({3: 5}))
 
 
 def test_percentiles_include_messages_that_were_not_received():

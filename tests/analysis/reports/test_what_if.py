@@ -39,16 +39,17 @@ def report(rows, work, *, more=(), **asked):
     lives = [Life(n, at * S, begun * S, (begun + work) * S, End.PROCESSED) for n, at, begun in rows]
     made = [Delivery(n, 1, begun * S, (begun + work) * S, f"c{n}", Result.WELL, 30 * S) for n, _, begun in rows]
     until = (rows[-1][2] + 1000) * S
-    found = replayable([*lives, *(one for one, _ in more)], [*made, *(one for _, one in more)], [], until, Traits(5))
+    history = replayable([*lives, *(one for one, _ in more)], [*made, *(one for _, one in more)], [], until, Traits(5))
     values = ASKED | asked
-    varied, settings = job.grid(found, values | {"traits": {"deliveries": 5, "more": 0}})
-    work_ = job.Work(found, [setting for _, setting in settings], job.Plan(8, 4, 10**6), 0.95, values["within"])
+    varied, settings = job.grid(history, values | {"traits": {"deliveries": 5, "more": 0}})
+    work_ = job.Work(history, [setting for _, setting in settings], job.Plan(8, 4, 10**6), 0.95, values["within"])
     outcomes = [job.outcome_row(*task, *job.replayed(work_, *task)) for task in work_.tasks]
-    outcomes.append(job.outcome_row(0, job.ACTUAL, found.actual, None))
+    outcomes.append(job.outcome_row(0, job.ACTUAL, history.actual, None))
     about = dict.fromkeys(job.ABOUT.names, 0) | {
         "problem": None, "varied": varied, "messages": len(rows), "replayed": len(rows), "longest": 1,
-        "blocks": len(found.blocks), "backlog_ppm": round(1e6 * found.backlog), "by_messages_ppm": round(1e6 * found.by_messages),
-        "by_waiting_ppm": round(1e6 * found.by_waiting), "headless": found.headless,
+        "blocks": len(history.blocks), "backlog_ppm": round(1e6 * history.backlog),
+        "by_messages_ppm": round(1e6 * history.by_messages), "by_waiting_ppm": round(1e6 * history.by_waiting),
+        "headless": history.headless,
     }  # fmt: skip
     waits = Counter(bin_of((begun - at) * S) for _, at, begun in rows)
     tables = Tables({

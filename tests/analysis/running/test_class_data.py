@@ -66,8 +66,8 @@ def test_the_archive_is_named_by_java_and_the_class_path(tmp_path, settings, mon
     jars = tmp_path / "pyspark" / "jars"
     jars.mkdir(parents=True)
     (jars / "a.jar").touch()
-    found = type("Found", (), {"version": "4.3.0", "locate_file": lambda self, name: tmp_path / name})()
-    monkeypatch.setattr(driver, "distribution", lambda name: found)
+    distribution = type("Found", (), {"version": "4.3.0", "locate_file": lambda self, name: tmp_path / name})()
+    monkeypatch.setattr(driver, "distribution", lambda name: distribution)
     java_home = tmp_path / "java-1"
     first = driver.class_archive(java_home, driver.session_of({}))
     assert first == driver.class_archive(java_home, driver.session_of({})) and "4.3.0" in first
