@@ -109,10 +109,10 @@ def test_each_list_opens(space, administrator, model):
 @pytest.mark.parametrize("model", [m for m in MODELS if m not in READ_ONLY])
 def test_each_add_change_history_and_delete_page_opens(space, administrator, model):
     assert administrator.get(url(model, "add")).status_code == 200
-    found = row(model)
-    if found is not None:
+    instance = row(model)
+    if instance is not None:
         for page in ("change", "history", "delete"):
-            assert administrator.get(url(model, page, found.pk)).status_code == 200, page
+            assert administrator.get(url(model, page, instance.pk)).status_code == 200, page
 
 
 @pytest.mark.parametrize("model", READ_ONLY)

@@ -42,8 +42,8 @@ def test_no_page_of_the_admin_breaks_the_content_security_policy(space, page):
     for model in MODELS:
         if model not in READ_ONLY:
             paths.append(url(model, "add"))
-            found = row(model)
-            paths += [url(model, page_name, found.pk) for page_name in ("change", "delete", "history")] if found else []
+            instance = row(model)
+            paths += [url(model, page_name, instance.pk) for page_name in ("change", "delete", "history")] if instance else []
     for path in paths:
         page.goto(path)
         assert page.context.complaints == [], path

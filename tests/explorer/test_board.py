@@ -86,9 +86,9 @@ def test_a_session_has_a_box_while_it_is_locked(as_, market):
     service_bus.accept_session(carts, "A", max_count=1, actor=WORKER)
     service_bus.accept_session(carts, "C", actor=WORKER)
     board = board_of(reads.entity(carts), WORKER)
-    found = {lane.lane.slug: {box.title: [chip.number for chip in box.chips] for box in lane.boxes} for lane in board.lanes}
-    assert found["locked"] == {"session A": [1], "session C": []}
-    assert found["active"] == {"session A": [2], "session B": [3]}
+    boxes = {lane.lane.slug: {box.title: [chip.number for chip in box.chips] for box in lane.boxes} for lane in board.lanes}
+    assert boxes["locked"] == {"session A": [1], "session C": []}
+    assert boxes["active"] == {"session A": [2], "session B": [3]}
 
 
 def test_topics_have_no_board_and_unknown_views_are_refused(as_, market):
@@ -140,8 +140,8 @@ def test_a_message_with_a_new_number_is_the_same_chip(shop):
     """An activated schedule and a resubmitted dead letter keep their place on the board for the movement."""
     [new] = service_bus.resubmit(shop, [2], actor=WORKER).values()
     board = board_of(reads.entity(shop), WORKER)
-    found = {chip.number: chip.was for lane in board.lanes for chip in lane.chips}
-    assert found[new].endswith("-2") and found[5] == ""
+    positions = {chip.number: chip.was for lane in board.lanes for chip in lane.chips}
+    assert positions[new].endswith("-2") and positions[5] == ""
     assert [chip.number for chip in board.left] == [1]
 
 

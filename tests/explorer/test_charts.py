@@ -165,8 +165,8 @@ def test_labels_of_time_do_not_overlap_and_stay_inside(variant, count):
 )
 def test_labels_of_time_are_at_round_times_and_mark_a_new_day(first, length, count, texts):
     starts = [first + i * length for i in range(count)]
-    found = [tick.text for tick in columns.stacked_bars(starts, {"a": [1] * count}, "column").x_ticks]
-    assert found == texts
+    labels = [tick.text for tick in columns.stacked_bars(starts, {"a": [1] * count}, "column").x_ticks]
+    assert labels == texts
 
 
 def test_columns_too_narrow_to_point_at_have_no_tip():

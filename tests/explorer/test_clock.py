@@ -163,8 +163,8 @@ def test_other_roles_see_the_clock_and_the_role_required_to_change_it(queue, as_
     client, at = as_(role), now_of(queue)
     shown = body_of(client.get(f"/entities/{queue}"))
     assert PAUSED in shown and "Changing the clock requires the administrator role." in shown and 'value="resume"' not in shown
-    for given in ({"act": "resume"}, {"by": "1 s"}, {"act": "next", "entity": queue.path}):
-        assert client.post(f"/clocks/{queue.namespace}/", given, headers=FRAGMENT).status_code == 403
+    for form_data in ({"act": "resume"}, {"by": "1 s"}, {"act": "next", "entity": queue.path}):
+        assert client.post(f"/clocks/{queue.namespace}/", form_data, headers=FRAGMENT).status_code == 403
     assert now_of(queue) == at
     assert set(AuditRecord.objects.values_list("outcome", flat=True)) == {"refused"}
 

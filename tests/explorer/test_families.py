@@ -39,7 +39,7 @@ def test_shared_templates_name_no_family(path):
 
 
 def test_every_family_of_the_broker_has_pages():
-    assert {family.family for family in installed()} == {one.family for one in installed_in_the_broker()}
+    assert {family.family for family in installed()} == {family.family for family in installed_in_the_broker()}
 
 
 @pytest.mark.parametrize("family", list(Family))

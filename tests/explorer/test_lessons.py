@@ -98,7 +98,7 @@ def play(client, at):
 def test_a_lesson_can_be_completed_and_explains_wrong_predictions(slug, vera, transactional_db):
     at = start(vera, slug)
     said = play(vera, at)
-    asked = sum(one.ask is not None for one in catalog.lesson(slug).steps)
+    asked = sum(step.ask is not None for step in catalog.lesson(slug).steps)
     assert len(said) == len(catalog.lesson(slug).steps) and 5 <= len(said) <= 10
     assert sum("Your prediction was wrong." in one for one in said) == asked - asked // 2
     assert sum("Your prediction was right." in one for one in said) == asked // 2
@@ -294,7 +294,7 @@ def test_a_sandbox_is_removed_a_day_after_it_was_started(vera, transactional_db)
     Sandbox.objects.update(created_at=timezone.now() - sandboxes.LIFETIME * 1.01)
     assert sandboxes.remove_old() == {"removed": 4}
     assert not Sandbox.objects.exists()
-    assert not [one.name for one in namespaces.list_namespaces() if one.name.startswith("learn")]
+    assert not [namespace.name for namespace in namespaces.list_namespaces() if namespace.name.startswith("learn")]
 
 
 def test_a_lesson_whose_namespace_was_deleted_can_be_opened(vera, transactional_db):
@@ -399,7 +399,7 @@ def test_a_lesson_is_a_scenario_and_its_steps_are_recorded_as_a_scenario(slug, v
     recorded = vera.get(f"{at}scenario.toml")
     assert recorded["Content-Disposition"] == f'attachment; filename="{slug}.toml"'
     assert "steps as expected" in run_scenario(recorded.content.decode(), tmp_path)
-    assert not [one.name for one in namespaces.list_namespaces() if one.name.startswith("scenario")]
+    assert not [namespace.name for namespace in namespaces.list_namespaces() if namespace.name.startswith("scenario")]
 
 
 def test_actions_on_the_normal_pages_are_recorded(vera, as_, tmp_path, transactional_db):
@@ -441,7 +441,9 @@ def test_manual_removals_are_recorded_and_unrepeatable_actions_are_named(family,
         assert f'do = {{ action = "{action}"' in text
     scenario = lesson.read(text, "scenario", "scenario.toml", catalog.actions_of)
     received = [step for step in scenario.steps if step.do[0].action in ("receive", "get")]
-    assert [one.attributes["number"] for step in received for one in step.expect] == {"rabbitmq": [5, 5]}.get(family, [5])
+    assert [expectation.attributes["number"] for step in received for expectation in step.expect] == {"rabbitmq": [5, 5]}.get(
+        family, [5]
+    )
     assert "steps as expected" in run_scenario(text, tmp_path)
 
 
@@ -498,7 +500,7 @@ expect = { event = "received", queue = "q", number = 2 }
         run_scenario(text.replace('"receive", queue', '"fly", queue'), tmp_path)
     with pytest.raises(CommandError, match="refused:"):
         run_scenario(text.replace('"receive", queue = "q" }', '"receive_deferred", queue = "q", number = 9 }'), tmp_path)
-    assert not [one.name for one in namespaces.list_namespaces() if one.name.startswith("scenario")]
+    assert not [namespace.name for namespace in namespaces.list_namespaces() if namespace.name.startswith("scenario")]
 
 
 def test_other_users_follow_a_presentation_and_their_answers_are_counted(vera, as_, transactional_db):
@@ -520,7 +522,7 @@ def test_other_users_follow_a_presentation_and_their_answers_are_counted(vera, a
         assert followers[0].post(link, {"answer": wrong}, headers=FRAGMENT).status_code == 400
     assert followers[0].post(link, {"act": "do", "answer": "1"}).status_code == 302
     page = vera.get(f"{at}?present=1")
-    assert [(one.count, one.total) for one in page.context["votes"]] == [(1, 3), (2, 3), (0, 3)]
+    assert [(vote.count, vote.total) for vote in page.context["votes"]] == [(1, 3), (2, 3), (0, 3)]
     vera.post(at, {"act": "answer", "answer": "1"})
     vera.post(at, {"act": "do"})
     assert "Your prediction was right." in body_of(followers[0].get(link))
@@ -573,13 +575,13 @@ def test_a_live_update_of_a_follower_needs_few_statements(vera, as_, statements,
         return shown
 
     for step in catalog.lesson("expiry-under-lock").steps[:3]:
-        assert all(step.title in one[pages.LESSON] for one in frames())
+        assert all(step.title in frame[pages.LESSON] for frame in frames())
         for n, follower in enumerate(followers):
             if step.ask:
                 follower.post(link, {"answer": str((step.ask.right + n) % 3)})
                 vera.post(at, {"act": "answer", "answer": "0"})
         vera.post(at, {"act": "do"})
-        done = [one[pages.LESSON] for one in frames()]
+        done = [frame[pages.LESSON] for frame in frames()]
         assert all("lesson-result" in one for one in done), step.title
         if step.ask:
             assert ["was right" in one for one in done] == [True, False]
@@ -633,7 +635,7 @@ def test_a_sandbox_reads_few_events_of_a_busy_site(vera, shop, monkeypatch, tran
     vera.post(at, {"act": "do"})
     others()
     page = vera.get(at)
-    assert page.context["done"] and [one.kind.name for one in page.context["run"].events] == ["SENT"]
+    assert page.context["done"] and [event.kind.name for event in page.context["run"].events] == ["SENT"]
     assert len(page.context["time_bar"].past) == 1
     read.clear()
     others()
@@ -695,14 +697,14 @@ def test_receivers_of_a_sandbox_can_fail_until_its_clock_has_advanced(vera, as_,
             assert f"worker-1 is {kind} for 1 min" in body_of(vera.get(at))
             vera.post(at, {"act": "do", "tool": tool})
             assert newest_event(namespace) == event, (family, kind)
-        assert [one.fault.kind if one.fault else None for one in vera.get(at).context["receivers"]] == [kind, None]
+        assert [receiver.fault.kind if receiver.fault else None for receiver in vera.get(at).context["receivers"]] == [kind, None]
         vera.post(f"/clocks/{namespace}/", {"step": "1 min", "page": "/"})
-        assert not any(one.fault for one in vera.get(at).context["receivers"])
+        assert not any(receiver.fault for receiver in vera.get(at).context["receivers"])
         vera.post(at, {"act": "do", "tool": tool})
         assert newest_event(namespace) == "completed", "the fault is over"
         vera.post(at, {"act": "fault", "receiver": "worker-1", "kind": "killed"})
         vera.post(at, {"act": "end_fault", "receiver": "worker-1"})
-        assert not any(one.fault for one in vera.get(at).context["receivers"])
+        assert not any(receiver.fault for receiver in vera.get(at).context["receivers"])
         for wrong in ({"receiver": "worker-9", "kind": "killed"}, {"receiver": "worker-1", "kind": "stopped"}):
             assert vera.post(at, {"act": "fault", **wrong}, headers=FRAGMENT).status_code == 400
         assert as_("administrator").post(at, {"act": "fault", "receiver": "worker-1", "kind": "killed"}).status_code == 404
@@ -728,7 +730,12 @@ def test_lists_about_all_namespaces_leave_out_sandboxes(vera, as_, transactional
     assert stage.perform([receive, dead_letter, receive])[1] is None
     vera.post(f"/operate/{namespace}/queue", {"kind": "discard", "tab": "active", "numbers": ["2"]})
     people, place = (vera, as_("operator"), as_("administrator")), f"/{namespace}/queue"
-    for address in (*(f"{one}?all=1" for one in LISTS), "/entities/?all=1", "/messages/?q=secret-1", "/activity/"):
+    for address in (
+        *(f"{message_list}?all=1" for message_list in LISTS),
+        "/entities/?all=1",
+        "/messages/?q=secret-1",
+        "/activity/",
+    ):
         assert [place in body_of(client.get(address)) for client in people] == [True, False, True], address
     for address in (*LISTS, "/", "/entities/", "/map/", "/tail/"):
         assert [place in body_of(client.get(address)) for client in people] == [False, False, False], address
@@ -915,27 +922,27 @@ def test_a_lesson_is_played_by_keyboard_alone(slug, live_site, new_context, sign
     lesson, asked = catalog.lesson(slug), 0
     page.get_by_role("button", name=re.compile(f"Start.*{re.escape(lesson.title)}")).focus()
     page.keyboard.press("Enter")
-    for number, one in enumerate(lesson.steps, 1):
-        expect(page.locator("#step-title")).to_have_text(one.title)
+    for number, step in enumerate(lesson.steps, 1):
+        expect(page.locator("#step-title")).to_have_text(step.title)
         expect(page.locator(".lesson-progress")).to_contain_text(f"Step {number} of {len(lesson.steps)}")
         if number == 1:
             page.locator("#go-on").focus()
-        if one.ask:
+        if step.ask:
             asked += 1
             expect(page.get_by_role("button", name="Predict")).to_be_visible()
             assert slug != LOOKED_AT or asked > 1 or problems(page) == []
             page.locator("input[name=answer]").first.focus()
-            for _ in range((one.ask.right + (asked + 1) % 2) % len(one.ask.choices)):
+            for _ in range((step.ask.right + (asked + 1) % 2) % len(step.ask.choices)):
                 page.keyboard.press("ArrowDown")
             page.keyboard.press("Space")
             page.keyboard.press("Enter")
             expect(page.locator(".ask")).to_contain_text("Your prediction")
             page.locator("#go-on").focus()
-        if one.do:
+        if step.do:
             page.keyboard.press("Enter")
             expect(page.locator("#go-on")).to_have_text(re.compile("Continue|Finish"))
             expect(page.locator("#go-on")).to_be_focused()
-            if one.ask:
+            if step.ask:
                 told = "Your prediction was right." if asked % 2 else "Your prediction was wrong."
                 expect(page.locator(".lesson-result")).to_contain_text(told)
                 assert slug != LOOKED_AT or asked > 1 or problems(page) == []
@@ -956,8 +963,8 @@ def test_a_lesson_is_played_by_keyboard_before_scripts_run(live_site, new_contex
     page.get_by_role("button", name=re.compile(f"Start.*{re.escape(lesson.title)}")).focus()
     page.keyboard.press("Enter")
     page.locator("#go-on").focus()
-    for one in lesson.steps[:2]:
-        expect(page.locator("#step-title")).to_have_text(one.title)
+    for step in lesson.steps[:2]:
+        expect(page.locator("#step-title")).to_have_text(step.title)
         page.keyboard.press("Enter")
         expect(page.locator("#go-on")).to_have_text("Continue")
         expect(page.locator("#go-on")).to_be_focused()

@@ -417,9 +417,9 @@ def test_an_account_is_deleted_with_its_queues_by_its_typed_name(account, as_):
     page = body_of(client.get(url))
     assert "2 queues and 2 messages" in page and "is kept until" in page
     assert client.post(url, {"name": "another"}).status_code == 400
-    assert account in [one.name for one in queue_storage.list_accounts()]
+    assert account in [listed.name for listed in queue_storage.list_accounts()]
     assert client.post(url, {"name": account})["Location"] == "/entities/"
-    assert account not in [one.name for one in queue_storage.list_accounts()]
+    assert account not in [listed.name for listed in queue_storage.list_accounts()]
     assert the_last_act().detail == f"Deleted the storage account {account}: 2 queues, 2 messages."
     assert f"There is no namespace named {account}." in body_of(client.get(url)) and client.get(url).status_code == 404
 
