@@ -106,9 +106,9 @@ def test_a_delay_equal_to_the_default_ttl_expires_as_it_becomes_visible(queue, s
 
 
 def test_every_text_is_returned_unchanged(queue):
-    given = ["", " ", "<a>&amp;</a>", "\r\n", "é😀", "x" * 65_536]
-    put_all(queue, given)
-    assert texts(get(queue, 32)) == given
+    texts_put = ["", " ", "<a>&amp;</a>", "\r\n", "é😀", "x" * 65_536]
+    put_all(queue, texts_put)
+    assert texts(get(queue, 32)) == texts_put
     assert ledger_agrees(queue)
 
 

@@ -307,15 +307,15 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             self.next[target] += 1
 
     def _counts_agree(self, address):
-        there, found = self.there[address], reads.counts(address)
+        there, counts = self.there[address], reads.counts(address)
         held = {kind: sum(m.hold_kind is kind and m.visible_at > self.now for m in there) for kind in HoldKind}
         shown = {
-            HoldKind.GET: found.locked,
-            HoldKind.PUT: found.delayed,
-            HoldKind.UPDATE_BEFORE_GET: found.rescheduled,
-            HoldKind.UPDATE: found.extended,
+            HoldKind.GET: counts.locked,
+            HoldKind.PUT: counts.delayed,
+            HoldKind.UPDATE_BEFORE_GET: counts.rescheduled,
+            HoldKind.UPDATE: counts.extended,
         }
-        assert (found.active, shown) == (len(there), held)
+        assert (counts.active, shown) == (len(there), held)
 
     def _rows(self, address):
         query = "SELECT * FROM vitrine_message WHERE entity_id = %s"

@@ -203,8 +203,8 @@ def test_a_queue_of_any_family_is_in_the_lists(queue):
 
 def test_accounts_are_found_and_listed(account, namespace):
     assert queue_storage.get_account(account).name == account
-    found = [one.name for one in queue_storage.list_accounts()]
-    assert account in found and namespace not in found
+    account_names = [listed.name for listed in queue_storage.list_accounts()]
+    assert account in account_names and namespace not in account_names
     for use_case in (queue_storage.get_account, queue_storage.preview_delete_account, queue_storage.delete_account):
         with pytest.raises(NotAllowed, match="not a storage account"):
             use_case(namespace)

@@ -104,8 +104,8 @@ def test_a_valid_put_is_accepted(visibility, life):
 
 @pytest.mark.parametrize("visibility", [-1, 604_801])
 def test_a_delay_out_of_range_is_refused(visibility):
-    found = refused(messages.check_put, visibility * SECOND, DEFAULT_LIFE)
-    assert found == out_of_range("visibilitytimeout", visibility, 0, 604_800)
+    refusal = refused(messages.check_put, visibility * SECOND, DEFAULT_LIFE)
+    assert refusal == out_of_range("visibilitytimeout", visibility, 0, 604_800)
 
 
 @pytest.mark.parametrize("life", [0, -2, 0.5])

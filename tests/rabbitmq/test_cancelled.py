@@ -38,12 +38,12 @@ def test_deliveries_of_a_cancelled_wait_are_returned_next(fresh_epoch, queue):
     async def story(channel):
         await channels.consume.aio(channel, "q")
         calls = (channels.deliveries.aio(channel, 1, max_wait_seconds=5) for _ in range(ROUNDS))
-        found = [tagged for some in await cancelled(calls) for tagged in some]
+        deliveries = [tagged for some in await cancelled(calls) for tagged in some]
         while some := await channels.deliveries.aio(channel, 10):
-            found += some
-        assert [tagged.delivery_tag for tagged in found] == list(range(1, ROUNDS + 1))
+            deliveries += some
+        assert [tagged.delivery_tag for tagged in deliveries] == list(range(1, ROUNDS + 1))
         await channels.ack.aio(channel, multiple=True)
-        return [int(tagged.body) for tagged in found]
+        return [int(tagged.body) for tagged in deliveries]
 
     assert on_a_channel(queue, story) == list(range(ROUNDS))
     assert held(queue) == [] and ledger_agrees(queue)

@@ -118,8 +118,8 @@ def test_closing_a_connection_requeues_its_messages_in_their_original_order(vhos
     connection.close()
     connection.close()
     with rabbit.connect(vhost) as another:
-        found = [another.channel().get("q") for _ in range(4)]
-        assert [(d.body, d.redelivered) for d in found] == [(b"a", True), (b"b", True), (b"c", True), (b"d", False)]
+        deliveries = [another.channel().get("q") for _ in range(4)]
+        assert [(d.body, d.redelivered) for d in deliveries] == [(b"a", True), (b"b", True), (b"c", True), (b"d", False)]
     assert ledger_agrees(queue)
 
 

@@ -154,13 +154,13 @@ def test_a_refusal_of_one_queue_loses_no_delivery_of_another(connection, channel
         return take_for(plan)
 
     monkeypatch.setattr(channels.delivering, "take_for", busy_at_two)
-    found, refused = [], 0
+    deliveries, refused = [], 0
     for _ in range(2):
         try:
-            found += channel.deliveries(5)
+            deliveries += channel.deliveries(5)
         except ServerBusy:
             refused += 1
-    assert bodies(found) == "a" and found[0].address == first
+    assert bodies(deliveries) == "a" and deliveries[0].address == first
     with pytest.raises(ServerBusy):
         channel.deliveries(5)
     monkeypatch.undo()

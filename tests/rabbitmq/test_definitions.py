@@ -23,7 +23,7 @@ def new_name():
 
 def a_file(vhost, **sections):
     """A whole server's file as RabbitMQ 3.10 writes it."""
-    found = {
+    document = {
         "rabbit_version": "3.10.8",
         "users": [{"name": "shop", "password_hash": "x", "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": []}],
         "vhosts": [{"name": vhost}],
@@ -53,7 +53,7 @@ def a_file(vhost, **sections):
              "arguments": {}}
         ],
     }  # fmt: skip
-    return {**found, **sections}
+    return {**document, **sections}
 
 
 def results(outcomes):

@@ -389,10 +389,10 @@ def test_messages_moved_to_a_zero_ttl_queue_expire_immediately(vhost, dead):
 def test_a_move_wakes_waiting_consumers_of_the_target(vhost, dead, orders, connection):
     r.send(orders, "x")
     reject(orders)
-    channel, found = connection.channel(), []
+    channel, deliveries = connection.channel(), []
     channel.consume("orders")
     waiting = threading.Thread(
-        target=lambda: (found.extend(channel.deliveries(1, max_wait_seconds=20)), connections.close_all_of_this_thread())
+        target=lambda: (deliveries.extend(channel.deliveries(1, max_wait_seconds=20)), connections.close_all_of_this_thread())
     )
     waiting.start()
     eventually(
@@ -402,7 +402,7 @@ def test_a_move_wakes_waiting_consumers_of_the_target(vhost, dead, orders, conne
     )
     rabbitmq.move(dead, BACK)
     waiting.join(10)
-    assert [bytes(d.body) for d in found] == [b"x"]
+    assert [bytes(d.body) for d in deliveries] == [b"x"]
 
 
 # What is told

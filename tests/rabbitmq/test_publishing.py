@@ -60,8 +60,13 @@ def test_properties_are_delivered_unchanged(vhost):
     rabbitmq.publish(vhost, [Publication(b"", "amq.fanout", "key", EVERYTHING)])
     assert get(q).properties == EVERYTHING
     for address in (q, other):
-        found = get(address)
-        assert (found.properties, found.body, found.exchange, found.routing_key) == (EVERYTHING, b"", "amq.fanout", "key")
+        delivery = get(address)
+        assert (delivery.properties, delivery.body, delivery.exchange, delivery.routing_key) == (
+            EVERYTHING,
+            b"",
+            "amq.fanout",
+            "key",
+        )
 
 
 def test_copies_are_independent(vhost):

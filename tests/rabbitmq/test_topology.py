@@ -55,17 +55,17 @@ def refused(code, text=None):
 
 
 def test_a_new_virtual_host_has_seven_exchanges(vhost):
-    found = {exchange.name: exchange for exchange in rabbitmq.list_exchanges(vhost)}
-    assert list(found) == SYSTEM
-    assert all(exchange.durable and not exchange.auto_delete for exchange in found.values())
-    assert [name for name, exchange in found.items() if exchange.internal] == ["amq.rabbitmq.trace"]
-    assert {found["amq.headers"].type, found["amq.match"].type} == {"headers"}
+    by_name = {exchange.name: exchange for exchange in rabbitmq.list_exchanges(vhost)}
+    assert list(by_name) == SYSTEM
+    assert all(exchange.durable and not exchange.auto_delete for exchange in by_name.values())
+    assert [name for name, exchange in by_name.items() if exchange.internal] == ["amq.rabbitmq.trace"]
+    assert {by_name["amq.headers"].type, by_name["amq.match"].type} == {"headers"}
     assert rabbitmq.get_vhost(vhost).family is Family.RABBITMQ
 
 
 def test_virtual_hosts_are_listed_and_created_once(vhost, namespace):
-    assert vhost in [found.name for found in rabbitmq.list_vhosts()]
-    assert namespace not in [found.name for found in rabbitmq.list_vhosts()]
+    assert vhost in [host.name for host in rabbitmq.list_vhosts()]
+    assert namespace not in [host.name for host in rabbitmq.list_vhosts()]
     assert rabbitmq.ensure_vhost(vhost).id == rabbitmq.get_vhost(vhost).id
     with pytest.raises(EntityExists):
         rabbitmq.create_vhost(vhost)
@@ -104,7 +104,7 @@ def test_a_virtual_host_is_deleted_with_its_contents(vhost):
     for gone in (lambda: rabbitmq.declare_queue(EntityAddress(vhost, "q")), lambda: rabbitmq.connect(vhost)):
         with refused("NOT_ALLOWED", f"vhost {vhost} not found"):
             gone()
-    assert vhost not in [found.name for found in rabbitmq.list_vhosts()]
+    assert vhost not in [host.name for host in rabbitmq.list_vhosts()]
     rabbitmq.create_vhost(vhost)
     assert exchanges(vhost) == SYSTEM and rabbitmq.list_queues(vhost) == [] and rabbitmq.list_policies(vhost) == []
 
@@ -165,9 +165,9 @@ def test_an_exchange_is_declared_once(vhost):
     assert rabbitmq.declare_exchange(vhost, "x", "topic", arguments={"alternate-exchange": "ae", "width": Typed("short", 7)})
     assert not rabbitmq.declare_exchange(vhost, "x", "topic", arguments={"alternate-exchange": "ae"})
     assert not rabbitmq.declare_exchange(vhost, "x", passive=True, type="bogus", durable=False)
-    (found,) = (exchange for exchange in rabbitmq.list_exchanges(vhost) if exchange.name == "x")
-    assert found.arguments == {"alternate-exchange": "ae", "width": 7} and found.arguments["width"].type == "short"
-    assert found.effective == {"alternate_exchange": "ae"}
+    (exchange_x,) = (exchange for exchange in rabbitmq.list_exchanges(vhost) if exchange.name == "x")
+    assert exchange_x.arguments == {"alternate-exchange": "ae", "width": 7} and exchange_x.arguments["width"].type == "short"
+    assert exchange_x.effective == {"alternate_exchange": "ae"}
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class Model:
 
     def in_force(self, name: str, kind: str) -> dict:
         """The definitions of the policy and the operator policy that apply, the least number of both."""
-        found: dict = {}
+        merged: dict = {}
         for is_operator in (False, True):
             matching = [
                 p
@@ -83,11 +83,11 @@ class Model:
             ]
             if matching:
                 best = min(matching, key=lambda p: (-p.priority, p.name))
-                found = {
-                    key: min(found[key], best.definition[key]) if key in found and key in best.definition else value
-                    for key, value in (found | best.definition).items()
+                merged = {
+                    key: min(merged[key], best.definition[key]) if key in merged and key in best.definition else value
+                    for key, value in (merged | best.definition).items()
                 }
-        return found
+        return merged
 
     def of_queue(self, name: str) -> dict:
         arguments = {key.removeprefix("x-"): value for key, value in self.queues[name].items()}

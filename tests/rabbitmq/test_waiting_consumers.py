@@ -203,8 +203,8 @@ def test_one_statement_serves_the_consumers_of_several_channels_in_turns(no_time
         settled(channel)
     with counted(monkeypatch) as statements:
         rabbitmq.publish(queue.namespace, [rabbitmq.Publication(b"%d" % n, routing_key="q") for n in range(8)])
-        found = sorted(bodies(waiting.result()) for waiting in calls)
-    assert found == ["04", "15", "26", "37"] and statements["rabbit_take"] == 1
+        received_bodies = sorted(bodies(waiting.result()) for waiting in calls)
+    assert received_bodies == ["04", "15", "26", "37"] and statements["rabbit_take"] == 1
     held = query("SELECT count(DISTINCT consumer_id) AS n FROM vitrine_message WHERE owner_id = %s", connection.id)
     assert held[0].n == 4 and ledger_agrees(queue)
 
@@ -364,9 +364,9 @@ def test_publications_of_several_connections_take_few_statements_and_keep_their_
 
     numbers = run_on_channels(queue.namespace, 3, story)
     assert sorted(numbers) == [(("q", n),) for n in range(1, 61)]
-    found = [delivery.body.decode().split() for delivery in rabbitmq.take(queue, 60, no_ack=True)]
+    words = [delivery.body.decode().split() for delivery in rabbitmq.take(queue, 60, no_ack=True)]
     for which in "012":
-        assert [int(n) for w, n in found if w == which] == list(range(20))
+        assert [int(n) for w, n in words if w == which] == list(range(20))
 
 
 # Consumers that disappear

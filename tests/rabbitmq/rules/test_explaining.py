@@ -106,8 +106,8 @@ def test_an_explanation_names_consumers_without_capacity(queue, text):
     ("expires_at", "when", "ends_at"), [(AGO, "has ended", None), (NOON, "has ended", None), (SOON, "ends in 5 min", SOON)]
 )
 def test_an_unacknowledged_message_expires_on_return(expires_at, when, ends_at):  # RMQ-020
-    _, found = explaining.explain(replace(UNACKED, expires_at=expires_at), QueueFacts(), NOON)
-    assert (found.text.partition(".")[0], found.ends_at) == (f"Its time-to-live {when}", ends_at)
+    _, reason = explaining.explain(replace(UNACKED, expires_at=expires_at), QueueFacts(), NOON)
+    assert (reason.text.partition(".")[0], reason.ends_at) == (f"Its time-to-live {when}", ends_at)
 
 
 def test_an_explanation_says_what_happens_to_the_dead_letter():

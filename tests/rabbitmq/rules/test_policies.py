@@ -201,8 +201,8 @@ def test_a_policy_with_a_key_of_another_type_of_queue_does_not_apply():
         ("alternate-exchange", "ae", "classic quorum"),
     ):
         policy = a_policy(definition={key: value, "message-ttl": 1})
-        found = [kind for kind in ("classic", "quorum") if select([policy], "q", "queue", kind)[0]]
-        assert found == fits.split(), key
+        kinds = [kind for kind in ("classic", "quorum") if select([policy], "q", "queue", kind)[0]]
+        assert kinds == fits.split(), key
 
 
 def test_the_lowest_number_applies():
