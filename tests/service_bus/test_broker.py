@@ -78,12 +78,12 @@ def test_everything_sent_is_received_unchanged(queue):
         amqp=AmqpSections(user_id=b"u"),
     )
     service_bus.send(queue, [message])
-    (found,) = service_bus.receive(queue)
-    assert found.body == message.body
-    assert found.properties == message.properties  # SB-015
-    assert found.time_to_live == MINUTE
-    assert (found.message_id, found.session_id) == ("m", "s")
-    assert found.broker_properties == {
+    (received_message,) = service_bus.receive(queue)
+    assert received_message.body == message.body
+    assert received_message.properties == message.properties  # SB-015
+    assert received_message.time_to_live == MINUTE
+    assert (received_message.message_id, received_message.session_id) == ("m", "s")
+    assert received_message.broker_properties == {
         "correlation_id": "c",
         "subject": "subject",
         "content_type": "text/plain",
@@ -92,7 +92,7 @@ def test_everything_sent_is_received_unchanged(queue):
         "reply_to_session_id": "rs",
         "partition_key": "s",
     }
-    assert found.amqp.user_id == b"u"
+    assert received_message.amqp.user_id == b"u"
 
 
 def test_an_empty_body_is_accepted_and_a_message_without_an_id_gets_one(queue):
@@ -166,7 +166,7 @@ def test_receivers_get_disjoint_messages_in_order(queue):
 
 def test_concurrent_receivers_never_get_the_same_message(queue):
     service_bus.send(queue, [Message(str(n).encode()) for n in range(300)])
-    found, barrier = [[], [], [], []], threading.Barrier(4)
+    received, barrier = [[], [], [], []], threading.Barrier(4)
 
     def work(mine):
         barrier.wait()
@@ -174,12 +174,12 @@ def test_concurrent_receivers_never_get_the_same_message(queue):
             mine += [m.sequence_number for m in messages]
         connections.close_all_of_this_thread()
 
-    threads = [threading.Thread(target=work, args=(mine,)) for mine in found]
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in received]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    together = sum(found, [])
+    together = sum(received, [])
     assert sorted(together) == list(range(1, 301))
 
 
@@ -426,8 +426,10 @@ def test_a_lock_of_a_deferred_message_that_has_ended_is_lost_when_it_is_received
     step(MINUTE)
     with pytest.raises(MessageNotFound):
         service_bus.receive_deferred(queue, [1])
-    found = [(EventKind(e.kind), e.actor, e.delivery_count) for e in sorted(events(queue, 1), key=lambda e: (e.at, e.kind != 12))]
-    assert found[3:] == [
+    history = [
+        (EventKind(e.kind), e.actor, e.delivery_count) for e in sorted(events(queue, 1), key=lambda e: (e.at, e.kind != 12))
+    ]
+    assert history[3:] == [
         (EventKind.RECEIVED, str(first), 0),
         (EventKind.LOCK_LOST, str(first), 1),
         (EventKind.RECEIVED, str(second), 1),
@@ -789,8 +791,8 @@ def test_each_poller_finds_a_recreated_queue(make_queue):
     entities.create_queue(queue)
     sent(queue, "new")
     entity_cache._entities.update(remembered)  # this process has heard nothing of it
-    found = [(service_bus.receive_from([others]), bodies(service_bus.receive_from([queue])))[1] for _ in range(2)]
-    assert found == [[], ["new"]]
+    received = [(service_bus.receive_from([others]), bodies(service_bus.receive_from([queue])))[1] for _ in range(2)]
+    assert received == [[], ["new"]]
 
 
 def test_a_wait_without_messages_returns_an_empty_list(queue):

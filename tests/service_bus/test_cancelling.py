@@ -100,9 +100,9 @@ def tokens(messages):
 
 
 async def flat(calls, **how):
-    found = [message for some in await cancelled(calls, **how) for message in some]
+    messages = [message for some in await cancelled(calls, **how) for message in some]
     await aio.close()
-    return found
+    return messages
 
 
 @pytest.mark.parametrize("name", ["receive", "receive_from"])

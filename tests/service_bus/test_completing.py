@@ -64,11 +64,11 @@ def test_completing_and_receiving_is_one_transaction(queue, held, receive):
 
 def test_a_whole_queue_is_drained_without_completing_separately(queue, receive):
     service_bus.send(queue, [Message(str(n).encode()) for n in range(50)])
-    found, seen = receive(queue, 7, completing=[]), []
-    while found:
-        seen += bodies(found)
-        last, found = len(found), receive(queue, 7, completing=tokens(found))
-        assert len(found.completed.settled) == last
+    messages, seen = receive(queue, 7, completing=[]), []
+    while messages:
+        seen += bodies(messages)
+        last, messages = len(messages), receive(queue, 7, completing=tokens(messages))
+        assert len(messages.completed.settled) == last
     assert seen == [str(n) for n in range(50)]
     assert service_bus.peek(queue) == [] and ledger_agrees(queue)
 

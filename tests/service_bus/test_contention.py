@@ -111,12 +111,12 @@ def test_a_send_in_the_callers_transaction_is_not_contended(queue, contended):
 
 @pytest.mark.parametrize("count", [1, contention.FEW])
 def test_threads_that_contend_get_every_number_once(queue, contended, count):
-    found, start = [], threading.Barrier(4)
+    numbers, start = [], threading.Barrier(4)
 
     def sender(actor):
         start.wait()
         for _ in range(10):
-            found.extend(send(queue, count, actor))
+            numbers.extend(send(queue, count, actor))
         connections.close_all_of_this_thread()
 
     threads = [threading.Thread(target=sender, args=[Actor.local(f"thread-{n}")]) for n in range(4)]  # so that none are combined
@@ -124,7 +124,7 @@ def test_threads_that_contend_get_every_number_once(queue, contended, count):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == list(range(1, 40 * count + 1))
+    assert sorted(numbers) == list(range(1, 40 * count + 1))
     assert contended and ledger_agrees(queue)
 
 
@@ -133,7 +133,7 @@ async def test_tasks_that_contend_get_every_number_once(queue, contended):
         return [number for _ in range(10) for number in await service_bus.send.aio(queue, [Message(b"a")], actor=actor)]
 
     senders = [sender(Actor.local(f"task-{n}")) for n in range(6)]  # so that none are combined
-    found = [number for some in await asyncio.gather(*senders) for number in some]
-    assert sorted(found) == list(range(1, 61)) and contended
+    numbers = [number for some in await asyncio.gather(*senders) for number in some]
+    assert sorted(numbers) == list(range(1, 61)) and contended
     await aio.close()
     assert await asyncio.to_thread(ledger_agrees, queue)

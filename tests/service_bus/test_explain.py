@@ -58,10 +58,10 @@ def test_messages_ahead_are_counted_up_to_a_cap(queue, monkeypatch):
 def test_a_locked_message_names_its_holder_and_the_end_of_the_lock(queue):
     service_bus.send(queue, [Message(b"x")])
     [message] = service_bus.receive(queue, actor=Actor("user", "ann", Right.ALL))
-    found = reason(queue, 1, Code.LOCKED)
-    assert found.ends_at == message.locked_until
-    assert found.values == {"locked_by": "user:ann", "locked_until": message.locked_until}
-    assert found.text == "Locked by user:ann for another 1 min."
+    locked_reason = reason(queue, 1, Code.LOCKED)
+    assert locked_reason.ends_at == message.locked_until
+    assert locked_reason.values == {"locked_by": "user:ann", "locked_until": message.locked_until}
+    assert locked_reason.text == "Locked by user:ann for another 1 min."
 
 
 def test_all_reasons_are_listed(make_queue, step):
@@ -249,7 +249,7 @@ def test_explanations_agree_with_receiving(broker_database, story, most, default
     ):
         present = sorted(row.sequence_number for tab in tabs for row in reads.list_messages(queue, tab).rows)
         told = [(number, service_bus.explain(queue, number)) for number in present]
-        deliverable = [number for number, found in told if found.deliverable]
+        deliverable = [number for number, explanation in told if explanation.deliverable]
         assert places_of(told) == list(range(len(deliverable)))
         try:
             received = [m.sequence_number for m in service_bus.receive(address, 100)]
@@ -260,7 +260,7 @@ def test_explanations_agree_with_receiving(broker_database, story, most, default
 
 
 def places_of(told):
-    return [r.values["before"] for _, found in told for r in found.reasons if r.code in (Code.NEXT, Code.BEHIND)]
+    return [r.values["before"] for _, explanation in told for r in explanation.reasons if r.code in (Code.NEXT, Code.BEHIND)]
 
 
 @settings(max_examples=35)
@@ -303,8 +303,8 @@ def test_explanations_agree_with_receiving_from_sessions(broker_database, story,
     rows = reads.list_messages(queue, reads.Tab.ACTIVE, newest_first=False).rows
     told = [(row.session_id, row.sequence_number, service_bus.explain(queue, row.sequence_number)) for row in rows]
     for session_id in "ab":
-        of_session = [(number, found) for session, number, found in told if session == session_id]
-        deliverable = [number for number, found in of_session if found.deliverable]
+        of_session = [(number, explanation) for session, number, explanation in told if session == session_id]
+        deliverable = [number for number, explanation in of_session if explanation.deliverable]
         assert places_of(of_session) == list(range(len(deliverable)))
         try:
             received = [m.sequence_number for m in service_bus.accept_session(queue, session_id, max_count=50).messages]

@@ -151,9 +151,9 @@ def test_dead_letters_are_forwarded_with_their_reason_and_source(make_queue):
     service_bus.send(queue, [Message(b"m", properties={"n": 1})])
     (message,) = service_bus.receive(queue, 1)
     service_bus.dead_letter(queue, [message.lock_token], "why", "because")
-    (found,) = service_bus.receive(graveyard, 1)
-    assert found.properties == {"n": 1, "DeadLetterReason": "why", "DeadLetterErrorDescription": "because"}
-    assert found.dead_letter_source == queue.path and found.enqueued_sequence_number == 1
+    (dead,) = service_bus.receive(graveyard, 1)
+    assert dead.properties == {"n": 1, "DeadLetterReason": "why", "DeadLetterErrorDescription": "because"}
+    assert dead.dead_letter_source == queue.path and dead.enqueued_sequence_number == 1
     assert service_bus.peek(queue.dead_letter) == [] and ledger_agrees(queue) and ledger_agrees(graveyard)
 
 

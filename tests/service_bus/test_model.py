@@ -159,20 +159,20 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
         wanted = data.draw(st.lists(st.sampled_from(deferred), min_size=1, max_size=2, unique=True))
         fates = {m: self._fate_of_deferred(m) for m in wanted}
         try:
-            found = service_bus.receive_deferred(self.queue, [m.number for m in wanted])
+            messages = service_bus.receive_deferred(self.queue, [m.number for m in wanted])
         except MessageNotFound:
-            found = []
+            messages = []
         for modelled, fate in fates.items():
             if isinstance(fate, MoveToDeadLetter | Remove):
                 self._apply(modelled, fate)
         if all(isinstance(fate, MakeAvailable) for fate in fates.values()):
-            assert sorted(m.sequence_number for m in found) == sorted(m.number for m in wanted)
-            for message in found:
+            assert sorted(m.sequence_number for m in messages) == sorted(m.number for m in wanted)
+            for message in messages:
                 (modelled,) = [m for m in wanted if m.number == message.sequence_number]
                 facts = replace(modelled.facts, delivery_count=fates[modelled].delivery_count, locked_until=message.locked_until)
                 self._replace(modelled, replace(modelled, facts=facts, token=message.lock_token))
         else:
-            assert found == []
+            assert messages == []
 
     @rule(data=st.data())
     def resubmit(self, data):

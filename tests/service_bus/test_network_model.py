@@ -299,10 +299,10 @@ class BrokerAgainstNetwork(RuleBasedStateMachine):
             place.dead = self._compared(place, self.address(name).dead_letter, place.dead)
 
     def _compared(self, place: Place, where: EntityAddress, modelled: list[Held]) -> list[Held]:
-        found = sorted(service_bus.peek(where, max_count=1000), key=lambda m: (repr(_comparable(m)), m.sequence_number))
+        messages = sorted(service_bus.peek(where, max_count=1000), key=lambda m: (repr(_comparable(m)), m.sequence_number))
         expected = sorted(modelled, key=lambda held: (repr(_expected(held)), held.number))
-        assert [_comparable(m) for m in found] == [_expected(held) for held in expected], where
-        renumbered = [replace(held, number=m.sequence_number) for held, m in zip(expected, found, strict=True)]
+        assert [_comparable(m) for m in messages] == [_expected(held) for held in expected], where
+        renumbered = [replace(held, number=m.sequence_number) for held, m in zip(expected, messages, strict=True)]
         return sorted(renumbered, key=lambda held: held.number)
 
     @invariant()

@@ -239,13 +239,13 @@ def test_a_preview_predicts_the_effects_of_the_change(broker_database, story, de
     )  # fmt: skip
     play(queue, story)
     tidy()
-    before, found = lists(queue), preview.preview(queue, **changes)
-    apply(found)
+    before, previewed = lists(queue), preview.preview(queue, **changes)
+    apply(previewed)
     tidy()
     after = lists(queue)
-    assert set(after["dead"]) - set(before["dead"]) == samples(found, SettingsEffect.DEAD_LETTERED)
-    assert gone(before, after) == samples(found, SettingsEffect.DROPPED)
-    assert set(before["locked"]) - set(after["locked"]) == samples(found, SettingsEffect.UNLOCKED)
+    assert set(after["dead"]) - set(before["dead"]) == samples(previewed, SettingsEffect.DEAD_LETTERED)
+    assert gone(before, after) == samples(previewed, SettingsEffect.DROPPED)
+    assert set(before["locked"]) - set(after["locked"]) == samples(previewed, SettingsEffect.UNLOCKED)
     assert ledger_agrees(queue)
 
 
@@ -257,9 +257,9 @@ def tidy():
 def lists(queue):
     tabs = {"active": reads.Tab.ACTIVE, "deferred": reads.Tab.DEFERRED, "dead": reads.Tab.DEAD_LETTER}
     rows = {name: reads.list_messages(queue, tab).rows for name, tab in tabs.items()}
-    found = {name: [row.sequence_number for row in of] for name, of in rows.items()}
+    numbers = {name: [row.sequence_number for row in of] for name, of in rows.items()}
     held = [r.sequence_number for of in rows.values() for r in of if r.locked_until is not None and r.locked_until > r.read_at]
-    return found | {"locked": held}
+    return numbers | {"locked": held}
 
 
 def gone(before, after):

@@ -163,8 +163,8 @@ def test_scheduled_messages_are_listed_in_due_order_in_both_directions(queue, ne
     assert (numbers(back), back.next_cursor) == (order[3:6], pages[1].next_cursor)
     again = reads.list_messages(queue, Tab.SCHEDULED, limit=3, newest_first=newest_first, cursor=back.previous_cursor)
     assert (numbers(again), again.previous_cursor) == (order[:3], None)
-    found = reads.list_messages(queue, Tab.SCHEDULED, filter=matching("body:body"), limit=9, newest_first=newest_first)
-    assert numbers(found) == order
+    listing = reads.list_messages(queue, Tab.SCHEDULED, filter=matching("body:body"), limit=9, newest_first=newest_first)
+    assert numbers(listing) == order
     capped = reads.list_messages(queue, Tab.SCHEDULED, filter=matching("subject:none"), max_scanned=2)
     assert capped.capped and capped.next_cursor
     with pytest.raises(InvalidArgument, match="cursor"):
@@ -549,8 +549,8 @@ def test_a_present_or_removed_message_is_found_by_its_id(queue, make_queue):
 def test_a_message_without_history_is_found_while_it_is_present(make_queue):
     queue = make_queue(history_level=0)
     service_bus.send(queue, [Message(message_id=f"quiet {queue.namespace}")])
-    [found] = reads.find(f"quiet {queue.namespace}").matches
-    assert (found.address, found.is_present, found.last_kind) == (queue, True, None)
+    [match] = reads.find(f"quiet {queue.namespace}").matches
+    assert (match.address, match.is_present, match.last_kind) == (queue, True, None)
 
 
 # Events, traffic, sweeps, health

@@ -117,15 +117,15 @@ class SessionsAgainstModel(Fates, RuleBasedStateMachine):
             with pytest.raises(SessionLockLost):
                 call(session, count)
             return
-        found = call(session, count)
-        self._follow(taken={m.sequence_number for m in found})
+        messages = call(session, count)
+        self._follow(taken={m.sequence_number for m in messages})
         if for_good:
             expected = self._deliverable(session.session_id)[:count]
-            assert [m.sequence_number for m in found] == [m.number for m in expected]
+            assert [m.sequence_number for m in messages] == [m.number for m in expected]
             for modelled in expected:
                 self.messages.remove(modelled)
         else:
-            self._received(session, found, count)
+            self._received(session, messages, count)
 
     def _received(self, session, found, count):
         """The messages found are exactly the next that may be delivered, in order."""

@@ -39,9 +39,9 @@ def topic(make_topic):
 def subscribe(topic, name, *rules, **settings):
     """A subscription with these rules, SQL texts or Rules; without any it takes everything."""
     address = topic.subscription(name)
-    found = [rule if isinstance(rule, Rule) else Rule(f"rule-{i}", compile_filter(rule)) for i, rule in enumerate(rules)]
-    entities.create_subscription(address, rule=found[0] if found else None, **settings)
-    for rule in found[1:]:
+    named_rules = [rule if isinstance(rule, Rule) else Rule(f"rule-{i}", compile_filter(rule)) for i, rule in enumerate(rules)]
+    entities.create_subscription(address, rule=named_rules[0] if named_rules else None, **settings)
+    for rule in named_rules[1:]:
         entities.create_rule(address, rule)
     return address
 
@@ -90,13 +90,13 @@ def test_five_rules_of_which_two_have_actions_create_three_copies(topic):
     ]
     where = subscribe(topic, "s", *rules)
     service_bus.send(topic, [Message(b"m", subject="old", properties={"n": 1})])
-    found = sorted(service_bus.receive(where, 10), key=lambda m: m.subject)
-    assert [m.subject for m in found] == ["old", "x0", "x1"]
-    assert [m.properties.get("RuleName") for m in found] == [None, "acting-0", "acting-1"]
-    assert [m.properties.get("by") for m in found] == [None, 0, 1]
-    assert [m.properties["by"].type for m in found[1:]] == ["long", "long"]
-    assert {m.enqueued_sequence_number for m in found} == {1}
-    assert sorted(m.sequence_number for m in found) == [1, 2, 3]
+    messages = sorted(service_bus.receive(where, 10), key=lambda m: m.subject)
+    assert [m.subject for m in messages] == ["old", "x0", "x1"]
+    assert [m.properties.get("RuleName") for m in messages] == [None, "acting-0", "acting-1"]
+    assert [m.properties.get("by") for m in messages] == [None, 0, 1]
+    assert [m.properties["by"].type for m in messages[1:]] == ["long", "long"]
+    assert {m.enqueued_sequence_number for m in messages} == {1}
+    assert sorted(m.sequence_number for m in messages) == [1, 2, 3]
 
 
 def test_correlation_filters_match_only_their_subscription(topic):

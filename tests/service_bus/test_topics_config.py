@@ -290,10 +290,10 @@ def test_rules_round_trip():
     for rule in (correlated, acting):
         stored = entities.create_rule(ALL, rule)
         assert stored == next(stored_rule for stored_rule in entities.list_rules(ALL) if stored_rule.rule.name == rule.name)
-    found = {stored.rule.name: stored.rule for stored in entities.list_rules(ALL)}
-    assert list(found) == ["$Default", "Acting", "both"]
-    assert found["both"] == correlated
-    assert (found["Acting"].filter.key, found["Acting"].action.text) == (acting.filter.key, "SET seen = 'yes'")
+    by_name = {stored.rule.name: stored.rule for stored in entities.list_rules(ALL)}
+    assert list(by_name) == ["$Default", "Acting", "both"]
+    assert by_name["both"] == correlated
+    assert (by_name["Acting"].filter.key, by_name["Acting"].action.text) == (acting.filter.key, "SET seen = 'yes'")
 
 
 def test_a_replaced_rule_keeps_its_creation_time():
@@ -571,9 +571,9 @@ def test_settings_of_a_tier_have_the_tier_as_their_source():
 def test_each_kind_shows_its_own_settings():
     entities.create_queue(ORDERS)
     for address, settings in ((ORDERS, QueueSettings), (NEWS, TopicSettings), (ALL, SubscriptionSettings)):
-        found = entities.effective(address)
-        assert set(found) == set(settings.__dataclass_fields__)
-        assert {source for _, source in found.values()} == {"default"}
+        effective = entities.effective(address)
+        assert set(effective) == set(settings.__dataclass_fields__)
+        assert {source for _, source in effective.values()} == {"default"}
 
 
 # Locks
@@ -618,7 +618,7 @@ def test_concurrent_changes_of_a_topic_being_deleted_do_not_deadlock(namespace):
         subscriptions = [topic.subscription(f"s{i}") for i in range(4)]
         for address in subscriptions:
             entities.create_subscription(address)
-        found = at_once(
+        outcomes = at_once(
             lambda: service_bus.send(topic, [Message(b"x")]),
             lambda: entities.update_subscription(subscriptions[0], dead_lettering_on_filter_evaluation_exceptions=False),
             lambda: entities.create_rule(subscriptions[1], RED),
@@ -626,7 +626,7 @@ def test_concurrent_changes_of_a_topic_being_deleted_do_not_deadlock(namespace):
             lambda: entities.delete_subscription(subscriptions[3]),
             lambda: entities.create_subscription(topic.subscription("new")),
         )
-        assert all(type(outcome) is EntityNotFound for outcome in found if isinstance(outcome, BrokerError)), found
+        assert all(type(outcome) is EntityNotFound for outcome in outcomes if isinstance(outcome, BrokerError)), outcomes
         assert entities.list_entities(namespace) == []
 
 
@@ -634,7 +634,7 @@ def test_the_subscription_limit_holds_for_concurrent_creations(namespace, narrow
     narrow(subscriptions_per_topic=3)
     topic = EntityAddress(namespace, "t")
     entities.create_topic(topic)
-    found = at_once(*(lambda i=i: entities.create_subscription(topic.subscription(f"s{i}")) for i in range(6)))
-    assert sorted(type(outcome).__name__ for outcome in found) == ["NotAllowed"] * 3 + ["Subscription"] * 3
+    outcomes = at_once(*(lambda i=i: entities.create_subscription(topic.subscription(f"s{i}")) for i in range(6)))
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NotAllowed"] * 3 + ["Subscription"] * 3
     assert len(entities.list_subscriptions(topic)) == 3
     assert Entity.objects.get(id=entities.get_topic(topic).id).rules_version == 4

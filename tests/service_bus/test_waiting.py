@@ -63,9 +63,9 @@ def waiting(address):
 
 def begin(count, use_case, *args, address=None, **kwargs):
     """So many calls that wait, and have looked."""
-    found = [Call(use_case, *args, **{"max_wait_seconds": LONG} | kwargs) for _ in range(count)]
+    calls = [Call(use_case, *args, **{"max_wait_seconds": LONG} | kwargs) for _ in range(count)]
     eventually(lambda: waiting(address or args[0]) == count)
-    return found
+    return calls
 
 
 @pytest.fixture
@@ -101,22 +101,22 @@ def test_one_statement_serves_several_receivers(queue, statements):
     eventually(lambda: waiting(queue) == 3)
     statements.clear()
     service_bus.send(queue, [Message(str(n).encode()) for n in range(5)])
-    found = [call.ended() for call in calls]
-    assert sorted(map(len, found)) == [1, 2, 2]
-    assert sorted(message.sequence_number for some in found for message in some) == [1, 2, 3, 4, 5]
+    received = [call.ended() for call in calls]
+    assert sorted(map(len, received)) == [1, 2, 2]
+    assert sorted(message.sequence_number for some in received for message in some) == [1, 2, 3, 4, 5]
     assert statements["receive_in_turns"] == 1 and not statements["receive"]
     rows = connections.current().execute(
         "SELECT locked_by, lock_token FROM vitrine_message WHERE entity_id = %s ORDER BY sequence_number", [entity_id(queue)]
     )
     assert {row.lock_token: row.locked_by for row in rows.fetchall()} == {
-        message.lock_token: name for name, some in zip("abc", found, strict=True) for message in some
+        message.lock_token: name for name, some in zip("abc", received, strict=True) for message in some
     }
     assert Counter(event.actor for event in events(queue) if event.kind == EventKind.RECEIVED) == dict(
-        zip("abc", map(len, found), strict=True)
+        zip("abc", map(len, received), strict=True)
     )
-    assert len({str(message.lock_token)[:18] for some in found for message in some}) == 5  # nobody can derive another's token
+    assert len({str(message.lock_token)[:18] for some in received for message in some}) == 5  # nobody can derive another's token
     assert ledger_agrees(queue)
-    for some in found:
+    for some in received:
         assert service_bus.complete(queue, [message.lock_token for message in some]).lost == ()
     assert ledger_agrees(queue)
 
@@ -129,10 +129,10 @@ def test_receive_and_delete_calls_are_served_in_turns(queue, statements):
     eventually(lambda: waiting(queue) == 2)
     statements.clear()
     service_bus.send(queue, [Message(str(n).encode()) for n in range(3)])
-    found = [call.ended() for call in calls]
-    assert sorted(map(len, found)) == [1, 2] and statements["receive_and_delete_in_turns"] == 1
+    received = [call.ended() for call in calls]
+    assert sorted(map(len, received)) == [1, 2] and statements["receive_and_delete_in_turns"] == 1
     assert Counter(event.actor for event in events(queue) if event.kind == EventKind.RECEIVED_AND_DELETED) == dict(
-        zip("ab", map(len, found), strict=True)
+        zip("ab", map(len, received), strict=True)
     )
     assert ledger_agrees(queue)
 
@@ -215,15 +215,15 @@ def test_many_idle_receivers_run_few_statements(queue, make_queue, statements):
         await asyncio.sleep(0.3)
         statements.clear()
         await asyncio.sleep(2.5)
-        found = dict(statements)
+        counts = dict(statements)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         await aio.close()
-        return found
+        return counts
 
-    found = asyncio.run(wait())
-    assert found.keys() <= {"watch_entities"} and found["watch_entities"] <= 4
+    received = asyncio.run(wait())
+    assert received.keys() <= {"watch_entities"} and received["watch_entities"] <= 4
 
 
 def test_receivers_of_a_deleted_queue_are_refused(queue):
@@ -264,7 +264,7 @@ def test_receivers_of_a_recreated_queue_get_its_messages(queue, no_wake_ups):
     recreate_entity(queue)
     service_bus.send(queue, [Message(b"new")] * 3)
     ended = [call.ended() for call in calls]
-    assert all(isinstance(found, EntityNotFound) or [m.body for m in found] == [b"new"] for found in ended)
+    assert all(isinstance(outcome, EntityNotFound) or [m.body for m in outcome] == [b"new"] for outcome in ended)
     assert ledger_agrees(queue)
 
 

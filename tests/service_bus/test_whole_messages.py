@@ -181,8 +181,8 @@ def test_a_scheduled_message_is_returned_byte_for_byte(broker_database, encoded)
         assert received(queue, 1) == []
         namespaces.step_clock_to(queue.namespace, message.scheduled_enqueue_at + HOUR)
     for address in (queue, topic.subscription("all")):
-        (found,) = received(address, 1)
-        assert encode_message(found) == encoded
+        (received_message,) = received(address, 1)
+        assert encode_message(received_message) == encoded
 
 
 @many
@@ -193,22 +193,22 @@ def test_changed_properties_are_encoded_again_and_all_other_bytes_stay(broker_da
     (message,) = directly(queue, [read_message(encoded)])
     if how == "abandon":
         service_bus.abandon(queue, message.lock_token, change)
-        (found,) = received(queue, 1)
+        (received_message,) = received(queue, 1)
     elif how == "defer":
         service_bus.defer(queue, message.lock_token, change)
-        (found,) = service_bus.receive_deferred(queue, [message.sequence_number])
+        (received_message,) = service_bus.receive_deferred(queue, [message.sequence_number])
     elif how == "resubmit":
         service_bus.dead_letter(queue, message.lock_token)
         service_bus.resubmit(queue, [message.sequence_number], properties=change)
-        (found,) = received(queue, 1)
+        (received_message,) = received(queue, 1)
     else:
         service_bus.dead_letter(queue, message.lock_token, "why", None, change)
-        (found,) = received(queue.dead_letter, 1)
+        (received_message,) = received(queue.dead_letter, 1)
         change = change | {"DeadLetterReason": "why"}
-    after = sections(found)
+    after = sections(received_message)
     assert_changed(before.pop(Section.APPLICATION_PROPERTIES, None), after.pop(Section.APPLICATION_PROPERTIES, None), change)
     assert after == before
-    assert encode_message(found) == b"".join(sections(found).values())
+    assert encode_message(received_message) == b"".join(sections(received_message).values())
 
 
 def assert_changed(before, after, change):
@@ -351,9 +351,9 @@ def test_a_new_body_of_a_resubmitted_message_is_data(queue):
     assert service_bus.body_value(message.body_kind, message.body) == {"a": 1}
     service_bus.dead_letter(queue, message.lock_token)
     service_bus.resubmit(queue, [message.sequence_number], body=b"new")
-    (found,) = received(queue, 1)
-    assert (found.body_kind, found.body, found.amqp.priority) == (BodyKind.DATA, b"new", 2)
-    assert sections(found)[Section.DATA] == bytes.fromhex("005375a003") + b"new"
+    (received_message,) = received(queue, 1)
+    assert (received_message.body_kind, received_message.body, received_message.amqp.priority) == (BodyKind.DATA, b"new", 2)
+    assert sections(received_message)[Section.DATA] == bytes.fromhex("005375a003") + b"new"
 
 
 @pytest.mark.parametrize(
@@ -379,6 +379,10 @@ def test_a_session_id_is_the_group_id(make_queue):
     message = read_message(encode_message(sent))
     service_bus.send(queue, [message])
     session = service_bus.accept_session(queue, "s", max_count=1)
-    (found,) = session.messages or service_bus.receive_from_session(session)
-    assert isinstance(found, LockedMessage) and found.session_id == "s" and found.amqp.group_sequence == 1
-    assert encode_message(found) == encode_message(message)
+    (received_message,) = session.messages or service_bus.receive_from_session(session)
+    assert (
+        isinstance(received_message, LockedMessage)
+        and received_message.session_id == "s"
+        and received_message.amqp.group_sequence == 1
+    )
+    assert encode_message(received_message) == encode_message(message)

@@ -86,20 +86,20 @@ def answer(tree, properties):
         case ("compare", symbol, left, right):
             return _compare(symbol, answer(left, properties), answer(right, properties))
         case ("in", value, items):
-            found = answer(value, properties)
-            return None if found is None else _first(True, (_compare("=", found, answer(item, properties)) for item in items))
+            result = answer(value, properties)
+            return None if result is None else _first(True, (_compare("=", result, answer(item, properties)) for item in items))
         case ("like", value, pattern):
-            found = answer(value, properties)
-            if found is not None and not isinstance(found, str):
+            result = answer(value, properties)
+            if result is not None and not isinstance(result, str):
                 raise Failed
-            return None if found is None else like(found, pattern, "!")
+            return None if result is None else like(result, pattern, "!")
         case ("null", value):
             return answer(value, properties) is None
         case ("exists", (_, name)):
             return name in properties
         case ("not", term):
-            found = answer(term, properties)
-            return None if found is None else not found
+            result = answer(term, properties)
+            return None if result is None else not result
         case ("and", terms):
             return _first(False, (answer(term, properties) for term in terms))
         case ("or", terms):

@@ -29,9 +29,10 @@ RICH = Message(
 
 def as_stored(message: Message) -> StoredMessage:
     prepared = prepare(message)
-    found, unset = prepared.message, {field.name: None for field in fields(StoredMessage)}
+    prepared_message, unset = prepared.message, {field.name: None for field in fields(StoredMessage)}
     known: dict[str, Any] = {
-        name: getattr(found, name) for name in ("message_id", "session_id", "body", "body_kind", "scheduled_enqueue_at")
+        name: getattr(prepared_message, name)
+        for name in ("message_id", "session_id", "body", "body_kind", "scheduled_enqueue_at")
     }
     known |= {"broker_properties": json.loads(prepared.properties or "{}"), "time_to_live": prepared.time_to_live}
     stored = json.loads(prepared.application_properties or "{}")
@@ -123,19 +124,19 @@ def test_changed_values_are_encoded_and_the_other_sections_stay(change, form):
     message = read_message(encode_message(RICH))
     assert encode_message(form(message)) == encode_message(RICH)
     changed = replace(message, **change)
-    found = read_message(encode_message(form(changed)))
-    assert known(found) == known(changed)
+    decoded = read_message(encode_message(form(changed)))
+    assert known(decoded) == known(changed)
     for name in ("durable", "footer", "user_id"):
-        assert getattr(found.amqp, name) == getattr(RICH.amqp, name)
-    assert found.amqp.message_annotations["own"] == 1
+        assert getattr(decoded.amqp, name) == getattr(RICH.amqp, name)
+    assert decoded.amqp.message_annotations["own"] == 1
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=repr)
 @pytest.mark.parametrize("form", [lambda message: message, as_stored], ids=["message", "stored"])
 def test_a_plain_message_with_any_values_can_be_encoded(change, form):
     plain = Message(b"body", message_id="m", **change) if "body" not in change else Message(message_id="m", **change)
-    found = read_message(encode_message(form(plain)))
-    assert known(found) == known(plain) and found.amqp is None
+    decoded = read_message(encode_message(form(plain)))
+    assert known(decoded) == known(plain) and decoded.amqp is None
 
 
 def test_a_header_holds_at_most_the_milliseconds_of_a_uint():

@@ -17,8 +17,8 @@ def codes(facts, entity=QUEUE, **options):
 
 
 def texts(facts, code, entity=QUEUE, **options):
-    [found] = [reason for reason in explain(facts, entity, NOON, **options) if reason.code == code]
-    return found.text, found.change
+    [match] = [reason for reason in explain(facts, entity, NOON, **options) if reason.code == code]
+    return match.text, match.change
 
 
 @pytest.mark.parametrize(

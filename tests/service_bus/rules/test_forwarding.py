@@ -31,8 +31,8 @@ def a_queue(kind=EntityKind.QUEUE, status=EntityStatus.ACTIVE, requires_session=
 def test_a_message_that_cannot_be_forwarded_has_a_reason(destination, message, reason):
     """SB-173, SB-174."""
     values = {"hops": 0, "session_id": None, "size": 1, **message}
-    found = why_not_forward(values["hops"], values["session_id"], "f", destination, values["size"])
-    assert (found and found.reason) == reason
+    refusal = why_not_forward(values["hops"], values["session_id"], "f", destination, values["size"])
+    assert (refusal and refusal.reason) == reason
 
 
 def test_a_message_is_forwarded_at_most_four_times():  # SB-173

@@ -411,9 +411,9 @@ def test_newid_is_unknown_without_a_source_of_ids():
     ],
 )
 def test_a_filter_with_a_leading_text_equality_is_indexed_by_it(text, leading):
-    found = compile_filter(text).leading
-    assert (found and (found.property, found.text)) == leading
-    assert found is None or found.read(VIEW) in ("red", "order")
+    leading_value = compile_filter(text).leading
+    assert (leading_value and (leading_value.property, leading_value.text)) == leading
+    assert leading_value is None or leading_value.read(VIEW) in ("red", "order")
 
 
 def test_constant_filters_are_recognized():
@@ -725,8 +725,8 @@ def test_remove_deletes_every_spelling_of_a_name():
 )
 def test_set_keeps_the_type_of_a_property_where_possible(existing, expression, expected):
     """SB-261."""
-    found = changed(f"SET x = {expression}", Message(properties={"x": existing})).properties["x"]
-    assert (found, type(found), repr(found)) == (expected, type(expected), repr(expected))
+    value = changed(f"SET x = {expression}", Message(properties={"x": existing})).properties["x"]
+    assert (value, type(value), repr(value)) == (expected, type(expected), repr(expected))
 
 
 def test_a_property_that_is_copied_keeps_its_type():

@@ -126,15 +126,15 @@ def test_a_decimal_has_the_range_of_its_format(kind):
             for sign in (0, 1):
                 if coefficient <= largest:
                     value = Decimal((sign, tuple(map(int, str(coefficient))), exponent))
-                    found = decode(encode(Typed(kind, value)))
-                    found = found.value if isinstance(found, Typed) else found
-                    assert found.as_tuple() == value.as_tuple()
+                    decoded = decode(encode(Typed(kind, value)))
+                    decoded = decoded.value if isinstance(decoded, Typed) else decoded
+                    assert decoded.as_tuple() == value.as_tuple()
     for wrong in (Decimal(10**digits), Decimal((0, (1,), -bias - 1)), Decimal((0, (1,), most + 1))):
         with pytest.raises(ValueError, match=f"does not fit into a decimal of {digits} digits"):
             encode(Typed(kind, wrong))
     for name in ("Infinity", "-Infinity", "NaN", "sNaN"):
-        found = decode(encode(Typed(kind, Decimal(name))))
-        assert str(found.value if isinstance(found, Typed) else found) == name
+        decoded = decode(encode(Typed(kind, Decimal(name))))
+        assert str(decoded.value if isinstance(decoded, Typed) else decoded) == name
 
 
 @pytest.mark.parametrize(
