@@ -23,9 +23,9 @@ def main(arguments: list[str]) -> int:
         for file in map(Path, arguments[1:]):
             file.write_text(wrapped(file.read_text()))
         return 0
-    found = [line for file in files() for line in too_long(file)]
-    print(*found, sep="\n", end="\n" if found else "")
-    return 1 if found else 0
+    long_lines = [line for file in files() for line in too_long(file)]
+    print(*long_lines, sep="\n", end="\n" if long_lines else "")
+    return 1 if long_lines else 0
 
 
 def files() -> list[Path]:

@@ -158,7 +158,7 @@ class Azurite(Service):
         return Stored(Handle(sent.id, sent.pop_receipt), _life(sent.inserted_on, sent.expires_on), hidden)
 
     def _get(self, queue: str, count: int | None, visibility: int | None) -> list[Seen]:
-        found = self._queue(queue).receive_messages(
+        messages = self._queue(queue).receive_messages(
             messages_per_page=count, visibility_timeout=visibility, raw_response_hook=self._keep_answer
         )
         return [
@@ -169,19 +169,19 @@ class Azurite(Service):
                 _seconds(self._answered_at(), m.next_visible_on),
                 Handle(m.id, m.pop_receipt),
             )
-            for m in next(found.by_page(), [])
+            for m in next(messages.by_page(), [])
         ]
 
     def _peek(self, queue: str, count: int | None) -> list[Seen]:
         asked = {} if count is None else {"params": {"numofmessages": count}}
-        found = self._queue(queue).peek_messages(**asked)
-        return [Seen(m.content, m.dequeue_count, _life(m.inserted_on, m.expires_on)) for m in found]
+        messages = self._queue(queue).peek_messages(**asked)
+        return [Seen(m.content, m.dequeue_count, _life(m.inserted_on, m.expires_on)) for m in messages]
 
     def _update(self, queue: str, handle: Handle, visibility: int, text: str | None) -> Changed:
-        found = self._queue(queue).update_message(
+        updated = self._queue(queue).update_message(
             handle.id, handle.receipt, text, visibility_timeout=visibility, raw_response_hook=self._keep_answer
         )
-        return Changed(Handle(handle.id, found.pop_receipt), _seconds(self._answered_at(), found.next_visible_on))
+        return Changed(Handle(handle.id, updated.pop_receipt), _seconds(self._answered_at(), updated.next_visible_on))
 
     def _delete(self, queue: str, handle: Handle) -> str:
         return _done(self._queue(queue).delete_message(handle.id, handle.receipt))
@@ -268,8 +268,8 @@ class Core(Service):
 
     def _update(self, queue: str, handle: Handle, visibility: int, text: str | None) -> Changed:
         hidden = timedelta(seconds=visibility)
-        found = queue_storage.update(self._at(queue), handle.id, handle.receipt, visibility_timeout=hidden, text=text)
-        return Changed(Handle(handle.id, found.pop_receipt), _seconds(self._now, found.visible_at))
+        updated = queue_storage.update(self._at(queue), handle.id, handle.receipt, visibility_timeout=hidden, text=text)
+        return Changed(Handle(handle.id, updated.pop_receipt), _seconds(self._now, updated.visible_at))
 
     def _delete(self, queue: str, handle: Handle) -> str:
         return _done(queue_storage.delete(self._at(queue), handle.id, handle.receipt))

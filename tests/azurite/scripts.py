@@ -170,9 +170,11 @@ class Teller:
         return self._heard(message, self.service.put(f"m{message}", **options))
 
     def _get(self, count: int, until: int) -> Any:
-        found = self.service.get(count, self._from_now(until))
+        messages = self.service.get(count, self._from_now(until))
         return (
-            found if isinstance(found, str) else [(self._heard(self._message(seen), seen), self._message(seen)) for seen in found]
+            messages
+            if isinstance(messages, str)
+            else [(self._heard(self._message(seen), seen), self._message(seen)) for seen in messages]
         )
 
     def _peek(self, count: int) -> Any:
@@ -213,8 +215,8 @@ class Teller:
         return answer
 
     def _handle(self, message: int, age: int) -> Handle | None:
-        found = self.receipts.get(message)
-        return found[max(0, len(found) - 1 - age)] if found else None
+        receipt = self.receipts.get(message)
+        return receipt[max(0, len(receipt) - 1 - age)] if receipt else None
 
     def _message(self, seen: Seen) -> int:
         return next(message for message, handles in self.receipts.items() if handles[0].id == seen.handle.id)

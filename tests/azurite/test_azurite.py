@@ -71,10 +71,10 @@ def test_random_scripts_agree_with_azurite(azurite, broker_database):
     """`make test-azurite SEED=7 SCRIPTS=200` begins with other dice, or tries more."""
     seed = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
     comparison, seeds = Comparison(azurite, "scripts"), range(seed, seed + SCRIPTS)
-    found = comparison.differences(map(made, seeds))
+    differences = comparison.differences(map(made, seeds))
     busy = f"; {comparison.too_slow} were not compared: this machine is too busy" if comparison.too_slow else ""
     note("Azurite", f"{SCRIPTS} scripts from seed {seed} on{busy}")
-    for number, difference in zip(seeds, found, strict=True):
+    for number, difference in zip(seeds, differences, strict=True):
         if difference:
             least = shortest(difference, comparison, SHORTEN_FOR)
             pytest.fail(f"SEED={number} SCRIPTS=1 ends otherwise here than in Azurite:\n{least}", pytrace=False)

@@ -96,13 +96,13 @@ HEADER_VALUES = (
 @given(body=st.binary(max_size=200), headers=st.dictionaries(st.text(), HEADER_VALUES, max_size=4), priority=st.integers(0, 9))
 def test_a_payload_is_decoded_as_published(body, headers, priority):
     payload = a_payload(body, headers, priority=priority)
-    found = round_trip(payload)
-    assert found["body"] == body
-    assert found["headers"] == headers
-    assert (found["content-type"], found["content-encoding"]) == ("application/json", "utf-8")
+    decoded = round_trip(payload)
+    assert decoded["body"] == body
+    assert decoded["headers"] == headers
+    assert (decoded["content-type"], decoded["content-encoding"]) == ("application/json", "utf-8")
     expected = {**payload["properties"], "body_encoding": None, "delivery_tag": str(TOKEN)}
     expected["delivery_info"] = {**expected["delivery_info"], "redelivered": False}
-    assert found["properties"] == expected
+    assert decoded["properties"] == expected
 
 
 @pytest.mark.parametrize("size", [10_000, 40_000, 200_000])
@@ -110,8 +110,12 @@ def test_headers_of_any_size_are_kept(size):
     payload = a_payload(pickle.dumps([1]), {"task": "shop.pay", "id": "1", "note": "é" * size})
     message = codec.to_broker(payload, decode_body)
     assert sum(len(text) for text in message.properties.values()) <= codec.LARGEST_ENVELOPE
-    found = codec.from_broker(received(message), str(TOKEN))
-    assert (found["headers"], found["body"], found["content-type"]) == (payload["headers"], pickle.dumps([1]), "application/json")
+    decoded = codec.from_broker(received(message), str(TOKEN))
+    assert (decoded["headers"], decoded["body"], decoded["content-type"]) == (
+        payload["headers"],
+        pickle.dumps([1]),
+        "application/json",
+    )
 
 
 def test_a_second_delivery_is_marked_as_redelivered():

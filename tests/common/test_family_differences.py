@@ -96,11 +96,11 @@ class RabbitMQ(Side):
         )
 
     def take(self) -> str | None:
-        found = self.channel.get(self.address.path)
-        if found is None:
+        delivery = self.channel.get(self.address.path)
+        if delivery is None:
             return None
-        self.held[found.body.decode()] = found.delivery_tag
-        return found.body.decode()
+        self.held[delivery.body.decode()] = delivery.delivery_tag
+        return delivery.body.decode()
 
     def finish(self, text: str) -> None:
         self.channel.ack(self.held[text])

@@ -29,13 +29,13 @@ def test_a_route_change_has_its_outcome(before, after, expected):
 
 @given(st.lists(st.tuples(ROUTES, ROUTES, st.integers(1, 5)), max_size=20))
 def test_the_counts_of_a_comparison_add_up(routes):
-    found = compare(Rerouted(i, before, after, weight) for i, (before, after, weight) in enumerate(routes))
-    assert found.messages == sum(found.outcomes.values()) == sum(weight for *_, weight in routes)
-    for destination in found.destinations:
+    comparison = compare(Rerouted(i, before, after, weight) for i, (before, after, weight) in enumerate(routes))
+    assert comparison.messages == sum(comparison.outcomes.values()) == sum(weight for *_, weight in routes)
+    for destination in comparison.destinations:
         assert destination.before == sum(len(before.get(destination.destination, ())) * weight for before, _, weight in routes)
         assert destination.after == sum(len(after.get(destination.destination, ())) * weight for _, after, weight in routes)
         assert destination.after - destination.before == destination.gains - destination.losses
         assert bool(destination.gains) == bool(destination.gained) and bool(destination.losses) == bool(destination.lost)
         assert len(destination.gained) <= MOST_EXAMPLES and not set(destination.gained) & set(destination.lost)
-    shifts = [destination.gains + destination.losses for destination in found.destinations]
+    shifts = [destination.gains + destination.losses for destination in comparison.destinations]
     assert shifts == sorted(shifts, reverse=True)

@@ -109,11 +109,11 @@ def test_tokens_are_deduplicated_in_order():
     mixed: Any = [TWO, str(ONE), TWO, ONE]
     assert unique_tokens(mixed) == [TWO, ONE]
     assert unique_tokens(ONE) == unique_tokens(str(ONE)) == [ONE]
-    assert [is_one_token(given) for given in (ONE, str(ONE), [ONE], ())] == [True, True, False, False]
+    assert [is_one_token(value) for value in (ONE, str(ONE), [ONE], ())] == [True, True, False, False]
     wrong: list[Any] = ["x", [5], None]
-    for given in wrong:
+    for value in wrong:
         with pytest.raises(InvalidArgument, match="must be a UUID"):
-            unique_tokens(given)
+            unique_tokens(value)
 
 
 @pytest.mark.parametrize("given", ["c", 5, UUID(int=5), b"c"])
@@ -121,6 +121,6 @@ def test_a_correlation_id_is_returned_with_its_type(given):
     prepared = prepare(Message(correlation_id=given))
     unset = {field.name: None for field in fields(StoredMessage)}
     stored = {**unset, "broker_properties": json.loads(prepared.properties), "encoded": prepared.encoded}
-    found = StoredMessage(**stored)
-    assert found.correlation_id == given and isinstance(found.correlation_id, type(given))
-    assert (found.amqp is None) == isinstance(given, str)
+    stored_message = StoredMessage(**stored)
+    assert stored_message.correlation_id == given and isinstance(stored_message.correlation_id, type(given))
+    assert (stored_message.amqp is None) == isinstance(given, str)

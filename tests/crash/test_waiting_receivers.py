@@ -28,8 +28,8 @@ def queues(on_cluster):
 
 
 def all_wait(count):
-    found = list(dispatcher._dispatchers.values())
-    waiting = sum(len(each._listeners) for each in found if not each._is_due and not each._is_running)
+    dispatchers = list(dispatcher._dispatchers.values())
+    waiting = sum(len(each._listeners) for each in dispatchers if not each._is_due and not each._is_running)
     return waiting == count and all(each.marked_until for each in wake_ups.wake_ups()._entities.values() if each.pokes)
 
 

@@ -161,11 +161,11 @@ class Real(Broker):
 
     def _policy(self, method: str, name: str, operator: bool, body: Any = None) -> str:
         kind = "operator-policies" if operator else "policies"
-        found = self._api(method, f"/{kind}/{quote(self.vhost, '')}/{name}", body)
+        response = self._api(method, f"/{kind}/{quote(self.vhost, '')}/{name}", body)
         time.sleep(self.settles_in)
-        if not found:
+        if not response:
             return "done"
-        text = " ".join(html.unescape(found).replace("Validation failed", "").split())
+        text = " ".join(html.unescape(response).replace("Validation failed", "").split())
         return re.sub(r", (?=[0-9]+\}|\{)", ",", text)  # where Erlang broke the line
 
     # Messages
@@ -239,14 +239,14 @@ class Real(Broker):
             self._connection.process_data_events(0.05)
             if len(inbox) > seen:
                 seen, quiet_from = len(inbox), time.monotonic()
-        found, inbox[:] = list(inbox), []
-        return found
+        deliveries, inbox[:] = list(inbox), []
+        return deliveries
 
     def arrived(self, tag: str) -> list[Seen]:
         """What the consumer got since it was last asked, as far as it is here already."""
-        found, inbox = list(self._received.get(tag, ())), self._received.get(tag, [])
+        deliveries, inbox = list(self._received.get(tag, ())), self._received.get(tag, [])
         inbox.clear()
-        return found
+        return deliveries
 
     def listen(self) -> None:
         """Take in what the server has sent."""

@@ -79,13 +79,13 @@ class Difference:
     @property
     def queues(self) -> set[str]:
         """The queues for which something differs."""
-        found = {name for name in self.core.queues if self.core.queues[name] != self.real.queues.get(name)}
+        changed_names = {name for name in self.core.queues if self.core.queues[name] != self.real.queues.get(name)}
         if "result" in self.fields:
-            found |= {self.step.given[name] for name in ("queue", "name") if self.step.given.get(name) in QUEUES}
+            changed_names |= {self.step.given[name] for name in ("queue", "name") if self.step.given.get(name) in QUEUES}
         for who in {*self.core.delivered, *self.real.delivered}:
             if self.core.delivered.get(who) != self.real.delivered.get(who):
-                found.add(who.partition(" of ")[2])
-        return found
+                changed_names.add(who.partition(" of ")[2])
+        return changed_names
 
     @property
     def kind(self) -> str:
@@ -176,12 +176,12 @@ class Teller:
         return self.client(client).publish(body, exchange, key, **options)
 
     def _get(self, queue: str, channel: str, no_ack: bool = False, client: str = "a") -> Any:
-        found = self.client(client).get(queue, no_ack=no_ack, on=channel)
-        if not isinstance(found, Seen):
-            return found
+        delivery = self.client(client).get(queue, no_ack=no_ack, on=channel)
+        if not isinstance(delivery, Seen):
+            return delivery
         if not no_ack:
-            self.held.append(Held(queue, found.body, client, channel, found.tag))
-        return shown(found)
+            self.held.append(Held(queue, delivery.body, client, channel, delivery.tag))
+        return shown(delivery)
 
     def chosen(self, nth: int = 0, multiple: bool = False, **_: Any) -> list[Held]:
         """What a step settles."""
@@ -359,10 +359,10 @@ class CoreTeller(Teller):
         return sum(self._take_from(client, channel) for client, channel in channels) > 0
 
     def _take_from(self, client: str, channel: str) -> bool:
-        found = self.clients[client].arrived_on(channel)
-        for tag, seen in found.items():
+        deliveries = self.clients[client].arrived_on(channel)
+        for tag, seen in deliveries.items():
             self._note(tag, seen)
-        return bool(found)
+        return bool(deliveries)
 
     def in_force(self) -> dict[str, Mapping[str, Any]]:
         return {queue.name: queue.effective for queue in rabbitmq.list_queues(self.vhost)}
@@ -458,32 +458,32 @@ class Told(NamedTuple):
 
 def told_to_server(script: Script, real: Real) -> list[Told]:
     """Tell the server a script with time. Raises TooLate where the machine was too busy for it."""
-    teller, found, delivered = RealTeller(real, script), [], {}
+    teller, results, delivered = RealTeller(real, script), [], {}
     try:
         real.count("none")  # so that it is connected
         teller.ticked_at = time.monotonic()
         for step in script:
             if step.what != "tick":
                 teller.require_in_time()
-            found.append(Told(step, _at_tick(teller, step, delivered)))
+            results.append(Told(step, _at_tick(teller, step, delivered)))
             if step.what != "tick":
                 time.sleep(BREATH)
-        return found
+        return results
     finally:
         teller.close()
 
 
 def told_to_core(script: Script, core: Core) -> tuple[list[Told], CoreTeller]:
     """Tell the core a script with time, by its own clock."""
-    teller, found, delivered = CoreTeller(core, script), [], {}
+    teller, results, delivered = CoreTeller(core, script), [], {}
     try:
         for step in script:
             shared = teller.shared()
             view = _at_tick(teller, step, delivered)
-            found.append(Told(step, view, shared | teller.shared()))
+            results.append(Told(step, view, shared | teller.shared()))
             teller.pass_a_moment()
         teller.last_in_force = teller.in_force()
-        return found, teller
+        return results, teller
     finally:
         teller.close()
 
@@ -503,8 +503,8 @@ def _at_tick(teller: Teller, step: Step, delivered: dict[str, list]) -> View:
 
 def timed_difference(script: Script, real: list[Told], core: tuple[list[Told], CoreTeller]) -> Difference | None:
     """The first difference of two that were told the same script."""
-    found, teller = core
-    for number, (expected, other) in enumerate(zip(real, found, strict=True), 1):
+    expected_steps, teller = core
+    for number, (expected, other) in enumerate(zip(real, expected_steps, strict=True), 1):
         shown, wanted = (compared(told.step, told.view, teller.quorum, other.shared) for told in (expected, other))
         if shown != wanted:
             about = frozenset(teller.quorum), other.shared, frozenset(teller.returned), teller.last_in_force

@@ -102,7 +102,7 @@ class Maker:
         return self._step("declare", values)
 
     def _queue_arguments(self, name: str) -> dict[str, Any]:
-        pick, found = self.random, {}
+        pick, arguments = self.random, {}
         lives = (0, *LIVES) if self.timed else (0, LONG)
         for argument, chance, values in (
             ("x-message-ttl", 0.6 if self.timed else 0.15, lives),
@@ -115,10 +115,10 @@ class Maker:
             ("x-single-active-consumer", 0.08, (True, False)),
         ):
             if pick.random() < chance:
-                found[argument] = pick.choice(values)
-        if "x-dead-letter-exchange" in found and pick.random() < 0.75 or pick.random() < 0.02:
-            found["x-dead-letter-routing-key"] = pick.choice([*(q for q in QUEUES[:3] if q != name), *KEYS[:6]])
-        return found
+                arguments[argument] = pick.choice(values)
+        if "x-dead-letter-exchange" in arguments and pick.random() < 0.75 or pick.random() < 0.02:
+            arguments["x-dead-letter-routing-key"] = pick.choice([*(q for q in QUEUES[:3] if q != name), *KEYS[:6]])
+        return arguments
 
     def exchange(self) -> Step:
         pick = self.random
@@ -145,7 +145,7 @@ class Maker:
         return self._step("unbind_exchange", {"destination": self._exchange(), "source": self._exchange(), **self._binding()})
 
     def _binding(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"key": self.random.choice(PATTERNS)}
+        definition: dict[str, Any] = {"key": self.random.choice(PATTERNS)}
         if self.random.random() < 0.3:
             arguments: dict[str, Any] = {}
             if self.random.random() < 0.5:
@@ -153,8 +153,8 @@ class Maker:
             for name in ("h", "g", "x-h"):
                 if self.random.random() < 0.4:
                     arguments[name] = self.random.choice((1, "1", 2, None, True))
-            found["arguments"] = arguments
-        return found
+            definition["arguments"] = arguments
+        return definition
 
     def delete(self) -> Step:
         conditions = {name: True for name in ("if_unused", "if_empty") if self.random.random() < 0.25}

@@ -23,8 +23,8 @@ STARTS_WITHIN = 90  # seconds
 
 def find() -> Path | None:
     """The server's own script, or None."""
-    found = HOME_OF_SCRIPTS / "rabbitmq-server"
-    return found if found.exists() else None
+    program = HOME_OF_SCRIPTS / "rabbitmq-server"
+    return program if program.exists() else None
 
 
 def install() -> str | None:

@@ -71,8 +71,8 @@ def _fault(tell: Callable[[Script], Difference | None]) -> Callable[[Script], Di
     """The difference, if it is not meant."""
 
     def differs(script: Script) -> Difference | None:
-        found = tell(script)
-        return None if found is None or why_meant(found) else found
+        difference = tell(script)
+        return None if difference is None or why_meant(difference) else difference
 
     return differs
 

@@ -15,9 +15,9 @@ HALF_A_MINUTE = timedelta(seconds=30)
 @pytest.fixture
 def queues(namespace):
     """The queue of jobs, the slower one, the client's replies."""
-    found = [EntityAddress(namespace, path) for path in ("reports", "at-night", "replies")]
-    example.create_queues(*found)
-    return found
+    addresses = [EntityAddress(namespace, path) for path in ("reports", "at-night", "replies")]
+    example.create_queues(*addresses)
+    return addresses
 
 
 def test_job_done_in_time_is_answered(queues):

@@ -29,8 +29,8 @@ async def servers(questions):
 
 
 async def test_each_client_gets_its_own_answers(questions, servers):
-    found = await asyncio.gather(*[example.ask_all(questions, name, range(n, n + 5)) for n, name in enumerate("abcd")])
-    assert found == [[example.square(str(number)) for number in range(n, n + 5)] for n in range(4)]
+    answers = await asyncio.gather(*[example.ask_all(questions, name, range(n, n + 5)) for n, name in enumerate("abcd")])
+    assert answers == [[example.square(str(number)) for number in range(n, n + 5)] for n in range(4)]
     assert len(entities.list_queues(questions.namespace)) == 5
     assert not any(server.done() for server in servers)
 

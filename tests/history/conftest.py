@@ -50,14 +50,14 @@ def happened(postgres, queue):
     """Write events (kind, sequence number, other columns) of the queue in a transaction of their own."""
 
     def write(kind, number=1, **columns):
-        given = {
+        row = {
             "at": "2026-03-01T12:00Z",
             "entity_id": queue.pk,
             "subqueue": 0,
             "sequence_number": number,
             "kind": kind,
         } | columns
-        names, values = ", ".join(given), ", ".join(f"%({name})s" for name in given)
-        postgres.execute(f"INSERT INTO vitrine_message_event ({names}) VALUES ({values})", given)
+        names, values = ", ".join(row), ", ".join(f"%({name})s" for name in row)
+        postgres.execute(f"INSERT INTO vitrine_message_event ({names}) VALUES ({values})", row)
 
     return write

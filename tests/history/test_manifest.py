@@ -92,7 +92,7 @@ def test_a_registration_replaces_files_and_clears_marks(archive_folder, slices):
     ]  # fmt: skip
     files = ArchiveFile.objects.filter(content="lives").order_by("pk")
     assert [(file.pk, file.rolled_up) for file in files] == [(rolled.pk, True), (new.pk, False)]
-    assert [one.pk for one in manifest.underived()] == slices[1:]
+    assert [rebuild_day.pk for rebuild_day in manifest.underived()] == slices[1:]
 
 
 def _derived_already(change: manifest.Change) -> None:

@@ -68,7 +68,8 @@ def test_past_days_are_indexed_and_the_newest_is_not(postgres, happened):
     happened(EventKind.SENT, 1, recorded_at="2026-03-01T10:00Z", message_id="old")
     happened(EventKind.SENT, 2, recorded_at="2026-03-02T10:00Z", message_id="new")
     indexed = lambda: {  # noqa: E731
-        day: set(retention.INDEXES) <= set(found) for _, day, found in postgres.execute(SQL["history_partitions"]).fetchall()
+        day: set(retention.INDEXES) <= set(index_names)
+        for _, day, index_names in postgres.execute(SQL["history_partitions"]).fetchall()
     }
     assert not indexed()[FIRST_OF_MARCH]
     assert retention.index_closed_partitions(second) == [FIRST_OF_MARCH]
@@ -101,7 +102,10 @@ def test_each_missing_index_is_created_in_its_own_transaction(postgres, monkeypa
     brief_locks = retention._brief_locks
     monkeypatch.setattr(retention, "_brief_locks", lambda connection: made.append(1) or brief_locks(connection))
     assert retention.index_closed_partitions(second) == [FIRST_OF_MARCH] and len(made) == 2
-    present = {found for (found,) in postgres.execute("SELECT indexname FROM pg_indexes WHERE tablename = %s", [name]).fetchall()}
+    present = {
+        index_name
+        for (index_name,) in postgres.execute("SELECT indexname FROM pg_indexes WHERE tablename = %s", [name]).fetchall()
+    }
     assert {name + suffix for suffix in retention.INDEXES} <= present
     assert retention.index_closed_partitions(second) == [] and len(made) == 2
 
@@ -133,16 +137,16 @@ def test_a_search_within_an_entity_uses_the_index_of_each_past_day(postgres, hap
     wanted = reads.parse_filter(f"entity:{path} id:-", now=datetime.now(UTC))
     for indexed in ([], [FIRST_OF_MARCH]):
         assert retention.index_closed_partitions(second if indexed else FIRST_OF_MARCH) == indexed
-        found = reads.search_slice(wanted)
-        assert [message.message_id for message in found.messages] == ["new-3", "old-3", "new-2", "old-2", "new-1", "old-1"]
+        statement = reads.search_slice(wanted)
+        assert [message.message_id for message in statement.messages] == ["new-3", "old-3", "new-2", "old-2", "new-1", "old-1"]
     postgres.execute(
         "INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind)"
         " SELECT '2026-03-01T10:00Z', now(), -n, 0, n, 1 FROM generate_series(1, 5000) AS n"
     )
     postgres.execute("ANALYZE vitrine_message_event_20260301")
-    found = searching._Search(wanted, None, False, None, (), 0).statement((2**64 - 1, 2**63 - 1), 100, [1])
+    statement = searching._Search(wanted, None, False, None, (), 0).statement((2**64 - 1, 2**63 - 1), 100, [1])
     cursor = psycopg.ClientCursor(connections.current())
-    plan = "\n".join(line for [line] in cursor.execute(f"EXPLAIN {SQL[found.name]}", found.params).fetchall())
+    plan = "\n".join(line for [line] in cursor.execute(f"EXPLAIN {SQL[statement.name]}", statement.params).fetchall())
     assert "Scan Backward using vitrine_message_event_20260301_entity" in plan
 
 
@@ -170,14 +174,14 @@ def test_slices_of_a_search_within_entities_contain_each_event_once(postgres, qu
     monkeypatch.setattr(searching, "ROWS_OF_EACH", chance.choice([1, 2, 5]))
     monkeypatch.setattr(searching, "ROWS_PASSED", chance.choice([4, 30, 1_000]))
     monkeypatch.setattr(searching, "SLICE_FOUND", chance.choice([2, 50]))
-    wanted, cursor, found = reads.parse_filter("entity:orders", now=datetime.now(UTC)), None, []
+    wanted, cursor, numbers = reads.parse_filter("entity:orders", now=datetime.now(UTC)), None, []
     for _ in range(len(written) * 60):
         part = reads.search_slice(wanted, cursor)
-        found += [message.sequence_number for message in part.messages]
+        numbers += [message.sequence_number for message in part.messages]
         cursor = part.cursor
         if cursor is None:
             break
-    assert cursor is None and found == [number for _, _, number in sorted(written, reverse=True)]
+    assert cursor is None and numbers == [number for _, _, number in sorted(written, reverse=True)]
 
 
 def test_a_statement_reads_few_events_of_each_entity(postgres, queue, happened, monkeypatch):

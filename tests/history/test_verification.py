@@ -161,7 +161,7 @@ def test_damaged_counts_are_counted_again(archive_folder, postgres, content):
     ArchiveFile.objects.update(rolled_up=True)
     (archive_folder / file.path).unlink()
     assert f"{file.path} will be counted again by the next nightly task." in repaired()
-    assert [[one.pk for one in group] for group in manifest.days_to_roll_up(None)] == [[lives.pk]]
+    assert [[archived.pk for archived in group] for group in manifest.days_to_roll_up(None)] == [[lives.pk]]
     assert ArchiveFile.objects.get().pk == lives.pk and not ArchiveRebuild.objects.exists()
     assert problems() == []
 

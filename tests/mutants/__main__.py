@@ -100,12 +100,12 @@ def in_a_process(mutant: Mutant, data: Path) -> list[tuple[Mutant, str, str]]:
 
 def in_forks(mutants: list[Mutant], data: Path) -> list[tuple[Mutant, str, str]]:
     """The answers for mutants of one module; SURVIVED is not final."""
-    given = f"{mutants[0].file}:{','.join(mutant.which.rpartition(':')[2] for mutant in mutants)}"
+    argument = f"{mutants[0].file}:{','.join(mutant.which.rpartition(':')[2] for mutant in mutants)}"
     data.mkdir(parents=True, exist_ok=True)
     file = data / "found.json"
     file.unlink(missing_ok=True)
     arguments = ["--timeout=0", "-p", "tests.mutants.forks", *mutants[0].tests]  # each fork has a limit of its own
-    _, printed = pytest(arguments, data, MODULE_SECONDS, VITRINE_MUTANTS=given, VITRINE_FOUND=str(file))
+    _, printed = pytest(arguments, data, MODULE_SECONDS, VITRINE_MUTANTS=argument, VITRINE_FOUND=str(file))
     if not file.exists():
         return [(mutant, ERROR, last_line(printed)) for mutant in mutants]
     document = json.loads(file.read_text())
@@ -165,12 +165,12 @@ def main() -> int:
     asked.add_argument("--quick", action="store_true", help="only mutants inside functions; survivors are not tried again")
     asked.add_argument("--only", nargs="*", help="these mutants, such as sql:7")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    given = asked.parse_args()
+    options = asked.parse_args()
     base = Path(os.environ.get("VITRINE_DATA") or rules.ROOT / ".vitrine" / "test")
-    folders = [base / f"mutants{n}" for n in range(given.jobs)]
+    folders = [base / f"mutants{n}" for n in range(options.jobs)]
     started = time.monotonic()
     try:
-        return run(chosen(given), folders, quick=given.quick)
+        return run(chosen(options), folders, quick=options.quick)
     finally:
         for folder in filter(Path.exists, folders):
             stop = [sys.executable, "manage.py", "embedded_postgres", "stop"]
@@ -196,10 +196,10 @@ def run(mutants: list[Mutant], folders: list[Path], *, quick: bool = False) -> i
     if not quick and not tests_pass(mutants, folders):
         print("Tests fail without a mutant: mend those first.")
         return 2
-    found: dict[str, list[Mutant]] = {CAUGHT: [], SURVIVED: [], ERROR: []}
+    by_answer: dict[str, list[Mutant]] = {CAUGHT: [], SURVIVED: [], ERROR: []}
 
     def note(mutant, answer, why):
-        found[answer].append(mutant)
+        by_answer[answer].append(mutant)
         print(f"{answer:9}{mutant.which}  {mutant.what}  ({why})", flush=True)
 
     of_modules = defaultdict(list)
@@ -215,9 +215,9 @@ def run(mutants: list[Mutant], folders: list[Path], *, quick: bool = False) -> i
     for answers in in_parallel(in_a_process, single, folders):
         note(*answers[0])
     for answer in (SURVIVED, ERROR):
-        for mutant in found[answer]:
+        for mutant in by_answer[answer]:
             print(f"  {answer:9}{mutant.which}  {mutant.what}")
-    caught, survived, errors = (len(found[answer]) for answer in (CAUGHT, SURVIVED, ERROR))
+    caught, survived, errors = (len(by_answer[answer]) for answer in (CAUGHT, SURVIVED, ERROR))
     share = caught / len(mutants) if mutants else 0
     print(f"{caught} caught, {survived} survived, {errors} errors, of {len(mutants)} mutants ({share:.1%})")
     return 0 if share >= AIM and not errors else 1

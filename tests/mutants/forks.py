@@ -32,12 +32,12 @@ def pytest_runtestloop(session):
     _open_database(session)
     functions = [each for each in gc.get_objects() if isinstance(each, FunctionType) and each.__code__.co_filename == str(PATH)]
     gc.freeze()  # a collection in a fork would copy everything
-    found = dict.fromkeys(map(int, indexes.split(",")), "")
+    answers = dict.fromkeys(map(int, indexes.split(",")), "")
     for _, items in groupby(session.items, key=lambda item: item.path):
-        survived = [index for index, test in found.items() if not test]
+        survived = [index for index, test in answers.items() if not test]
         if survived:
-            found |= _noticed(session, functions, survived, {item.nodeid: item for item in items})
-    Path(os.environ["VITRINE_FOUND"]).write_text(json.dumps(found))
+            answers |= _noticed(session, functions, survived, {item.nodeid: item for item in items})
+    Path(os.environ["VITRINE_FOUND"]).write_text(json.dumps(answers))
     return True
 
 

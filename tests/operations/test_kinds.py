@@ -394,10 +394,12 @@ def test_after_the_entity_was_deleted_an_operation_cannot_be_undone(queue):
     assert [operation.id for operation in core.newest(entity_id=done.entity_id, undoable=True)] == [done.id]
     entities.delete_entity(queue)
     for _ in range(2):  # also after the rows of the entity are removed
-        found = core.find(done.id)
-        assert not found.can_be_undone and core.newest(entity_id=done.entity_id, undoable=True) == []
-        with pytest.raises(NotAllowed, match=f"was deleted at {found.entity_deleted_at:%H:%M} UTC; nothing can be undone"):
-            undo(found)
+        operation_record = core.find(done.id)
+        assert not operation_record.can_be_undone and core.newest(entity_id=done.entity_id, undoable=True) == []
+        with pytest.raises(
+            NotAllowed, match=f"was deleted at {operation_record.entity_deleted_at:%H:%M} UTC; nothing can be undone"
+        ):
+            undo(operation_record)
         sweeps.remove_deleted_entities()
     assert core.find(done.id).state is State.DONE
 

@@ -71,9 +71,9 @@ def test_a_patch_of_one_member_keeps_the_text_of_all_others(members, data):
     name = data.draw(st.sampled_from(sorted(members)) | st.text(max_size=4)) if members else "a"
     change = data.draw(_plain)
     after = repaired(body, {name: change})
-    found, wanted = exact(after), exact(body)
+    actual, wanted = exact(after), exact(body)
     assert json.loads(after) == merged(json.loads(body), {name: change})
-    assert {k: v for k, v in found.items() if k != name} == {k: v for k, v in wanted.items() if k != name}
+    assert {k: v for k, v in actual.items() if k != name} == {k: v for k, v in wanted.items() if k != name}
     for key, (_, space, value) in members.items():
         if key != name:
             assert f"{json.dumps(key)}:{space}{value}" in after

@@ -44,13 +44,13 @@ def shop(namespace):  # noqa: F811
 
 def searched(text, namespace):  # noqa: F811
     """All slices of a search: (message id, whether it is present)."""
-    wanted, cursor, found = parse_filter(f"entity:{namespace}/ {text}", now=datetime.now(UTC)), None, []
+    wanted, cursor, results = parse_filter(f"entity:{namespace}/ {text}", now=datetime.now(UTC)), None, []
     for _ in range(1000):
         part = search_slice(wanted, cursor)
-        found += [(message.message_id, message.row is not None) for message in part.messages]
+        results += [(message.message_id, message.row is not None) for message in part.messages]
         cursor = part.cursor
         if cursor is None:
-            return found
+            return results
     raise AssertionError("the search does not end")
 
 
@@ -83,8 +83,8 @@ def test_slices_join_without_gaps_or_repetition(shop, monkeypatch, rows):
         monkeypatch.setattr(searching, name, rows)
     monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
     monkeypatch.setattr(searching, "SLICE_FOUND", 1)
-    found = sorted(message_id for message_id, _ in searched("prop.tenant=acme", shop.namespace))
-    assert found == ["order-0", "order-1", "order-2", "quiet-1"]
+    message_ids = sorted(message_id for message_id, _ in searched("prop.tenant=acme", shop.namespace))
+    assert message_ids == ["order-0", "order-1", "order-2", "quiet-1"]
     assert sorted(message_id for message_id, _ in searched("$.n>=0", shop.namespace)) == ["order-1", "order-2"]
 
 
@@ -159,14 +159,14 @@ def test_a_filter_that_names_entities_examines_only_their_stored_messages(shop, 
     for rows in (2, 20_000):
         monkeypatch.setattr(searching, "SLICE_ROWS", rows)
         wanted = parse_filter(f"body:needle entity:{namespace}/part -entity:part-1", now=datetime.now(UTC))
-        found, scanned, cursor = [], 0, None
+        results, scanned, cursor = [], 0, None
         while True:
             part = search_slice(wanted, cursor)
-            found += [(message.address.path, message.sequence_number) for message in part.messages]
+            results += [(message.address.path, message.sequence_number) for message in part.messages]
             scanned, cursor = scanned + part.scanned, part.cursor
             if cursor is None:
                 break
-        assert found == [(f"part-{n}", number) for n in (2, 0) for number in (3, 2, 1)]
+        assert results == [(f"part-{n}", number) for n in (2, 0) for number in (3, 2, 1)]
         assert scanned == 9 and part.total is None
     nothing = search_slice(parse_filter("body:x entity:no/such", now=datetime.now(UTC)))
     assert (nothing.messages, nothing.scanned, nothing.cursor) == ((), 0, None)

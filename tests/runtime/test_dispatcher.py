@@ -147,10 +147,10 @@ def run(steps):
 
 
 def threads(count, work):
-    found = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
-    for each in found:
+    workers = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
+    for each in workers:
         each.start()
-    return found
+    return workers
 
 
 def test_threads_receive_everything_once_and_never_more_than_they_want():
@@ -158,10 +158,10 @@ def test_threads_receive_everything_once_and_never_more_than_they_want():
 
     def receive(n):
         while True:
-            found = run(messages.call(n % 4 + 1))
-            assert 1 <= len(found) <= n % 4 + 1
-            got[n] += found
-            if -1 in found:
+            numbers = run(messages.call(n % 4 + 1))
+            assert 1 <= len(numbers) <= n % 4 + 1
+            got[n] += numbers
+            if -1 in numbers:
                 return messages.arrive(-1)  # for the next one
 
     working = threads(12, receive)
@@ -172,7 +172,7 @@ def test_threads_receive_everything_once_and_never_more_than_they_want():
     for each in working:
         each.join(30)
         assert not each.is_alive()
-    received = [number for found in got.values() for number in found if number != -1]
+    received = [number for numbers in got.values() for number in numbers if number != -1]
     assert sorted(received) == list(range(500)) and messages.released == []
     assert messages.most_waiting > 1
 

@@ -607,7 +607,7 @@ def test_threads_repeated_calls_take_few_statements(server):
         return [combined.run(KEY, (who, n), drive) for n in range(20)]
 
     with ThreadPoolExecutor(16) as pool:
-        assert [len(found) for found in pool.map(work, range(16))] == [20] * 16
+        assert [len(results) for results in pool.map(work, range(16))] == [20] * 16
     assert sum(map(len, server.asked)) == 320
     assert len(server.asked) < 160
 

@@ -139,10 +139,10 @@ def test_the_addresses_of_one_client_count_together(rf, given, counted):
 def test_the_audit_records_sign_ins_and_the_limit(ada):
     attempt(PASSWORD, address=HOME)
     attempts(TRIES)
-    found = [(record.actor, record.action, record.target, record.outcome) for record in AuditRecord.objects.order_by("pk")]
+    records = [(record.actor, record.action, record.target, record.outcome) for record in AuditRecord.objects.order_by("pk")]
     failed = ("user:ada", "sign in", f"from {ELSEWHERE}", "refused")
     limit = ("user:ada", "sign in: limit", f"from {ELSEWHERE}", "refused")
-    assert found == [("user:ada", "sign in", f"from {HOME}", "done"), *[failed] * TRIES, limit]
+    assert records == [("user:ada", "sign in", f"from {HOME}", "done"), *[failed] * TRIES, limit]
     assert "further attempts are refused until" in AuditRecord.objects.latest("pk").detail
     assert PASSWORD not in str(list(AuditRecord.objects.values()))
 

@@ -25,11 +25,11 @@ def collected(tmp_path_factory):
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_static_files_are_minified(collected, name):
-    source, found = Path(finders.find(f"explorer/{name}")).read_text(), (collected / name).read_text()
-    assert len(found) < len(source) * 0.9 and not COMMENT.search(found)
+    source, minified = Path(finders.find(f"explorer/{name}")).read_text(), (collected / name).read_text()
+    assert len(minified) < len(source) * 0.9 and not COMMENT.search(minified)
     strings = re.compile(r'"(?:[^"\\\n]|\\.)*"|`[^`]*`')
     code = re.sub(r"^\s*//.*$", "", source, flags=re.MULTILINE)
-    assert [string for string in strings.findall(found) if string not in code] == []
+    assert [string for string in strings.findall(minified) if string not in code] == []
 
 
 def test_third_party_files_are_not_changed(collected):

@@ -28,8 +28,8 @@ NOT_PASSED_ON = ("DATABASE_URL", "PATH_PREFIX", "CELERY_BROKER_URL", "ALLOWED_HO
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server_socket:
+        return server_socket.getsockname()[1]
 
 
 def environment(data: Path, **settings: str) -> dict[str, str]:

@@ -111,8 +111,8 @@ class Calls:
     def numbers_of(self, path: str, most: int = 6) -> list[int]:
         """Of some messages that are there, ready or not."""
         query = "SELECT sequence_number FROM vitrine_message WHERE entity_id = %s ORDER BY 1"
-        found = connections.current().execute(query, [entity_id(self.address(path))]).fetchall()
-        chosen = [row.sequence_number for row in found]
+        rows = connections.current().execute(query, [entity_id(self.address(path))]).fetchall()
+        chosen = [row.sequence_number for row in rows]
         return self.dice.sample(chosen, min(len(chosen), self.dice.randint(1, most)))
 
     def operation(self) -> None:
@@ -231,8 +231,8 @@ class ServiceBusCalls(Calls):
 
     def resubmit(self) -> None:
         address = self.address(self.dice.choice(self.queues())).dead_letter
-        found = [m.sequence_number for m in service_bus.peek(address, max_count=20)]
-        service_bus.resubmit(address, self.dice.sample(found, min(len(found), 3)), actor=OPERATOR)
+        numbers = [m.sequence_number for m in service_bus.peek(address, max_count=20)]
+        service_bus.resubmit(address, self.dice.sample(numbers, min(len(numbers), 3)), actor=OPERATOR)
 
     def locks(self) -> None:
         path = self.dice.choice(self.queues())

@@ -101,5 +101,5 @@ def _with_properties(row: Row, begun: Mapping[Place, Row]) -> Row:
 
 def _values(row: Row, keys: Sequence[str]) -> dict[str, str] | None:
     sent, own = json.loads(row["application_properties"] or "{}"), json.loads(row["properties"] or "{}")
-    found = {key: str(sent[key][1] if key in sent else own[key])[:LONGEST] for key in keys if key in sent or key in own}
-    return found or None
+    shown_values = {key: str(sent[key][1] if key in sent else own[key])[:LONGEST] for key in keys if key in sent or key in own}
+    return shown_values or None

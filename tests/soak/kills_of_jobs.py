@@ -96,10 +96,10 @@ class Kills:
 
     def _without_kills(self, kind: str) -> Outcome:
         """The run from here on: once with a new driver, and again with that one."""
-        found = Outcome(Snapshot(self.folder), state(), {}, {})
+        outcome = Outcome(Snapshot(self.folder), state(), {}, {})
         seconds = {}
         for cold in (True, False):
-            found.start.restore()
+            outcome.start.restore()
             if cold:
                 end_driver()
             began = time.monotonic()
@@ -108,7 +108,7 @@ class Kills:
             if run.state != run.SUCCEEDED:
                 self.findings.wrong.append(f"{kind}: failed without a kill: {run.message}")
         print(f"{kind}: {seconds[True]:.1f} s, {seconds[False]:.1f} s with a running driver", flush=True)
-        return Outcome(found.start, found.before, state(), stored_results(), seconds)
+        return Outcome(outcome.start, outcome.before, state(), stored_results(), seconds)
 
     def _one(self, kind: str) -> bool:
         """A kill, and the run after it. Returns whether a run was killed."""
@@ -283,12 +283,12 @@ def _kill(pid: int, *, only_jvm: bool) -> bool:
         if not only_jvm:
             os.killpg(pid, signal.SIGKILL)
             return True
-        found = [child for child in psutil.Process(pid).children() if child.name() == "java"]
-        for process in found:
+        processes = [child for child in psutil.Process(pid).children() if child.name() == "java"]
+        for process in processes:
             process.kill()
     except (ProcessLookupError, psutil.NoSuchProcess):
         return False
-    return bool(found)
+    return bool(processes)
 
 
 def end_driver() -> None:
@@ -315,13 +315,13 @@ def state() -> State:
 
     named = list(ArchiveFile.objects.order_by("pk"))
     damages = [str(damage) for damage in verification.damages(named)]
-    found: State = {"damaged": damages, "derived": ArchiveSlice.objects.filter(derived=True, events__gt=0).count()}
-    found["counted"] = sum(file.rows for file in named if file.rolled_up)
+    state_found: State = {"damaged": damages, "derived": ArchiveSlice.objects.filter(derived=True, events__gt=0).count()}
+    state_found["counted"] = sum(file.rows for file in named if file.rolled_up)
     for content in sorted({file.content for file in named}):
         own = [file for file in named if file.content == content]
         rows = sorted(row for file in own for row in _rows(storage.current_archive(), file.path))
-        found[content] = (len(own), len(rows), hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12])
-    return found
+        state_found[content] = (len(own), len(rows), hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12])
+    return state_found
 
 
 def _rows(here: Any, path: str) -> list[str]:

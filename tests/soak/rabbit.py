@@ -227,10 +227,10 @@ def _get(client: Client, session: Session) -> None:
     """Without a consumer. Nobody gives back what was in `full`, so that it never has more than it takes."""
     name = client.dice.choice(("full", "full", *QUEUES))
     no_ack = name == "full" or client.chance(0.3)
-    found = session.channel.get(name, no_ack=no_ack)
-    if found is None:
+    delivery = session.channel.get(name, no_ack=no_ack)
+    if delivery is None:
         return
-    _delivered(client, session, [found])
+    _delivered(client, session, [delivery])
 
 
 def _delivered(client: Client, session: Session, found: Sequence[Any]) -> None:

@@ -251,11 +251,11 @@ def read(content: str) -> list[Row]:
     from broker_core.history import storage
     from broker_core.models import ArchiveFile
 
-    here, found = storage.current_archive(), list[Row]()
+    here, rows = storage.current_archive(), list[Row]()
     for path in ArchiveFile.objects.filter(content=content).values_list("path", flat=True):
         with here.open(path) as opened:
-            found += pq.read_table(opened).to_pylist()
-    return found
+            rows += pq.read_table(opened).to_pylist()
+    return rows
 
 
 def present_messages() -> set[tuple[int, int]]:
@@ -267,10 +267,10 @@ def present_messages() -> set[tuple[int, int]]:
 
 
 def by(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    by_key: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0]))):
-        found[tuple(row[name] for name in names)].append(row)
-    return found
+        by_key[tuple(row[name] for name in names)].append(row)
+    return by_key
 
 
 def _concat(*tables: Any) -> Any:

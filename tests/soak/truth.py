@@ -277,15 +277,15 @@ def _compare_batch(copies: dict[str, list[str]], stored: dict[str, Counter], acc
 
 def _lives_of(place: str | int, number: int, replays: dict[int, Replay]) -> list[Life]:
     """The messages of this number of an entity, by its id, or of all that had its path."""
-    found = [replays[place]] if isinstance(place, int) else [r for r in replays.values() if r.entity.path == place]
-    return [replay.lives[number] for replay in found if number in replay.lives]
+    candidates = [replays[place]] if isinstance(place, int) else [r for r in replays.values() if r.entity.path == place]
+    return [replay.lives[number] for replay in candidates if number in replay.lives]
 
 
 def _compare_gone(entry: dict, replays: dict[int, Replay], findings: Findings) -> None:
     """What a client was told to have left has left, in that way; or with its queue, which took what was settled with it."""
     for number in entry["numbers"]:
-        found = _lives_of(entry["path"], number, replays)
-        if not {life.gone for life in found} & {*entry["how"], "DELETED"} and not (
+        lives = _lives_of(entry["path"], number, replays)
+        if not {life.gone for life in lives} & {*entry["how"], "DELETED"} and not (
             isinstance(entry["path"], int) and replays[entry["path"]].entity.is_deleted
         ):
-            findings.wrong.append(f"{entry['path']} {number}: is {[life.gone for life in found]}, not {entry['how']} as was told")
+            findings.wrong.append(f"{entry['path']} {number}: is {[life.gone for life in lives]}, not {entry['how']} as was told")

@@ -84,8 +84,8 @@ def test_a_commit_that_fails_is_reported(table, named, run):
 
 def test_within_a_transaction_a_batch_is_part_of_it(table, named, run):
     def steps():
-        found = yield Batch((named(INSERT, n=1), named(COUNT, n=0)))
-        raise RuntimeError(found)
+        rows = yield Batch((named(INSERT, n=1), named(COUNT, n=0)))
+        raise RuntimeError(rows)
 
     with pytest.raises(RuntimeError, match="n=1"):
         run(Atomically(steps()))

@@ -53,18 +53,18 @@ def test_a_connection_inside_a_transaction_is_not_reused(db):
 
 def test_the_number_of_kept_connections_is_limited(db):
     def work():
-        found.append(connections.current())
+        opened.append(connections.current())
         barrier.wait(10)
         connections.leave_to_other_threads()
 
     connections.close_all()
-    barrier, found = threading.Barrier(connections.MAX_IDLE + 2), []
+    barrier, opened = threading.Barrier(connections.MAX_IDLE + 2), []
     threads = [threading.Thread(target=work) for _ in range(barrier.parties)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(not connection.closed for connection in found) == connections.MAX_IDLE
+    assert sum(not connection.closed for connection in opened) == connections.MAX_IDLE
 
 
 def test_a_thread_has_its_own_connection_until_it_closes_it(db):

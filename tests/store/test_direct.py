@@ -172,8 +172,8 @@ def test_the_number_of_prepared_statements_is_limited(connection, monkeypatch):
     for turn in range(2):
         for n in range(5):
             assert directly(connection, f"SELECT %(n)s + {n} AS n", n=turn) == [(turn + n,)]
-    found = connection.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'vitrine%'").fetchone()
-    assert found == (3,)
+    count_row = connection.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'vitrine%'").fetchone()
+    assert count_row == (3,)
 
 
 def test_a_deallocated_statement_is_prepared_again(connection):

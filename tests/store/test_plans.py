@@ -50,16 +50,16 @@ def nodes(plan):
 
 
 def require_order(name, plan):
-    found = list(scans(plan))
-    for scan in found:
+    relations = list(scans(plan))
+    for scan in relations:
         if scan["Relation Name"] == "vitrine_message":
             how = scan["Node Type"], scan.get("Index Name")
             assert how in {("Tid Scan", None), ("Index Scan", "vitrine_message_pkey")}, (name, scan)
             assert scan["Node Type"] == "Tid Scan" or BY_POSITION.search(scan["Index Cond"]), (name, scan)
     if name.startswith(("receive", "rabbit_take")):
         for part in ("returned", "later") if name.endswith("past_locked") else ("available",):
-            [found] = [list(scans(node)) for node in nodes(plan) if node.get("Subplan Name") == f"CTE {part}"]
-            assert found[-1]["Relation Name"] == "vitrine_message", (name, found)  # the settings and the head come first
+            [relations] = [list(scans(node)) for node in nodes(plan) if node.get("Subplan Name") == f"CTE {part}"]
+            assert relations[-1]["Relation Name"] == "vitrine_message", (name, relations)  # the settings and the head come first
     for node in nodes(plan):
         if node["Node Type"] in {"Hash Join", "Merge Join"}:
             sides = [child for child in node["Plans"] if child["Parent Relationship"] in {"Outer", "Inner"}]

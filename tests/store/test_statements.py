@@ -47,13 +47,13 @@ def test_a_family_uses_no_fragment_of_another():
 def test_the_numbers_in_statements_have_names():
     """A column of an enum is never compared with, or set to, a bare number."""
     bare = re.compile(r"\b(subqueue|state|kind|op|hold_kind|history_level|body_kind) *(=|<>|<=?|>=?|IN \(|= ANY \('\{) *\d")
-    found = [
+    numbers = [
         f"{file.name}: {line}"
         for file in PACKAGE.glob("*/sql/*.sql")
         for line in file.read_text().splitlines()
         if bare.search(line)
     ]
-    assert found == []
+    assert numbers == []
 
 
 def test_a_name_is_replaced_by_the_number_of_its_enum(tmp_path):

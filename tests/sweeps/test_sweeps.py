@@ -234,10 +234,10 @@ def test_the_messages_of_a_deleted_queue_end_with_an_event(queue):
     number = entity_id(queue)
     entities.delete_queue(queue)
     sweeps.remove_deleted_entities()
-    found = connections.current().execute(
+    recorded_kinds = connections.current().execute(
         "SELECT kind, count(*) AS n FROM vitrine_message_event WHERE entity_id = %s GROUP BY 1 ORDER BY 1", [number]
     )
-    assert [tuple(row) for row in found] == [(1, 700), (16, 700)]
+    assert [tuple(row) for row in recorded_kinds] == [(1, 700), (16, 700)]
     assert connections.current().execute("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", [number]).fetchone()[0] == 0
 
 
@@ -306,8 +306,8 @@ def test_an_incorrect_ledger_is_found_reported_and_repaired(queue):
     connections.current().execute(
         "INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n) VALUES (%s, 0, 0, 5)", [entity_id(queue)]
     )
-    found = [d for d in sweeps.check_ledger()["differences"] if d["entity"] == str(queue)]
-    assert found == [{"entity": str(queue), "list": [0, 0], "ledger": 6, "present": 1}]
+    differences = [d for d in sweeps.check_ledger()["differences"] if d["entity"] == str(queue)]
+    assert differences == [{"entity": str(queue), "list": [0, 0], "ledger": 6, "present": 1}]
     assert ledger_agrees(queue)
 
 

@@ -67,7 +67,7 @@ def copied(namespace, **options):
 
 
 def of_kind(lines, kind):
-    return [found[kind] for found in map(json.loads, lines) if kind in found]
+    return [line[kind] for line in map(json.loads, lines) if kind in line]
 
 
 def test_every_kind_of_object_is_imported_as_it_was_exported(namespace, step):
@@ -242,13 +242,13 @@ def test_an_endless_line_is_refused(monkeypatch):
 
 def change(lines, kind, fields):
     """The lines with some fields of the first line of a kind changed; None removes a field."""
-    found, done = [], False
+    lines_read, done = [], False
     for line in map(json.loads, lines):
         if kind in line and not done:
             line[kind] = {name: value for name, value in {**line[kind], **fields}.items() if value is not None}
             done = True
-        found.append(json.dumps(line) + "\n")
-    return found
+        lines_read.append(json.dumps(line) + "\n")
+    return lines_read
 
 
 BAD = [

@@ -290,8 +290,8 @@ def test_unacknowledged_messages_are_ready_and_redelivered_in_the_copy(vhost):
     assert rabbitmq.get_queue(copy).messages == 3
     assert ledger_agrees(copy)
     assert content(exported(name)) == content(lines)
-    found = [rabbitmq.get(copy, no_ack=True) for _ in range(3)]
-    assert [(bytes(d.body), d.redelivered, d.delivery_count) for d in found] == [
+    deliveries = [rabbitmq.get(copy, no_ack=True) for _ in range(3)]
+    assert [(bytes(d.body), d.redelivered, d.delivery_count) for d in deliveries] == [
         (b"a", True, 1),
         (b"b", False, 0),
         (b"c", False, 0),
