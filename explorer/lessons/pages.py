@@ -263,15 +263,8 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
     look = _requested_look(request.GET, run)
     entity = _entity(places, look.queue)
     clock = view_of(sandbox.namespace, request.actor, page=request.get_full_path())
-    context = (
-        _of_sandbox(sandbox, places, entity, look)
-        | _of_viewer(request, sandbox, run, entity, follower)
-        | {
-            "clock": clock.clock,
-            "clock_view": clock,
-            "error": done.error,
-        }
-    )
+    context = _of_sandbox(sandbox, places, entity, look) | _of_viewer(request, sandbox, run, entity, follower)
+    context |= {"clock": clock.clock, "clock_view": clock, "error": done.error}
 
     def shared() -> dict[str, Any]:
         """What does not depend on who follows."""
@@ -295,7 +288,7 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
 
 
 def _of_sandbox(sandbox: Sandbox, places: Sequence[EntityRow], entity: EntityRow | None, look: Look) -> dict[str, Any]:
-    """The sandbox and its entities. missing: the one that was look, if it is not there."""
+    """The sandbox and its entities. missing: the one to look at, if it is not there."""
     return {
         "section": "help",
         "side": "rail",
