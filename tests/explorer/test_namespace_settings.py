@@ -69,7 +69,7 @@ def test_the_preview_says_from_when_on_sends_are_refused(queue, as_):  # noqa: F
     assert "no longer limited" in previewed("")
 
 
-def test_what_was_previewed_is_saved_only_if_the_size_is_still_the_same(queue, as_):  # noqa: F811
+def test_a_previewed_maximum_size_is_saved_only_if_the_stored_size_is_the_same(queue, as_):  # noqa: F811
     client, at = as_("administrator"), f"/namespace-settings/{queue.namespace}/"
     token = token_in(body_of(client.post(at, {"max_size_in_megabytes": "5", "preview": "1"})))
     namespaces.update_namespace(queue.namespace, max_size_in_megabytes=7)
@@ -80,7 +80,7 @@ def test_what_was_previewed_is_saved_only_if_the_size_is_still_the_same(queue, a
         namespaces.change_max_size(queue.namespace, 5, token=token)
 
 
-def test_what_was_previewed_is_not_saved_if_the_namespace_would_be_full_by_now(queue):  # noqa: F811
+def test_a_previewed_maximum_size_is_not_saved_if_the_namespace_would_now_be_full(queue):  # noqa: F811
     token = namespaces.preview_max_size(queue.namespace, 1).token
     service_bus.send(queue, [Message(b"x" * 200_000) for _ in range(6)])
     with pytest.raises(PreviewOutdated, match="whether its messages reach the new one"):

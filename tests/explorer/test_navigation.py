@@ -27,7 +27,7 @@ def test_navigation_items_have_unique_names_addresses_and_keys():
         assert sorted(given) == sorted(set(given))
 
 
-@pytest.mark.parametrize("place", [one for one in PLACES if not one.needs_staff], ids=lambda place: place.name)
+@pytest.mark.parametrize("place", [item for item in PLACES if not item.needs_staff], ids=lambda place: place.name)
 def test_a_navigation_item_is_marked_on_its_own_page(broker_database, as_, place):
     html = as_("viewer").get(place.url).content.decode()
     current = [part for part in html.split("<a\n") if 'aria-current="page"' in part.split(">")[0]]
