@@ -152,8 +152,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "delivery_count = m.delivery_count",
         DELIVERING,
     ),
-    ("rabbit_acknowledge", "AND m.lock_token = t.token", "", DELIVERING),
-    ("rabbit_deliver_by_number", "count(*), sum(size), @OP_RECEIVED FROM changed", "0, 0, @OP_RECEIVED FROM changed", CONSUMERS),
+    ("rabbit_acknowledge", "IS TRUE", "IS NOT NULL", DELIVERING),
+    ("rabbit_deliver_by_number", "sum(size) AS bytes FROM changed)", "0::bigint AS bytes FROM changed)", CONSUMERS),
     ("remote_consumers", "greatest(c.prefetch - c.held, 0)", "c.prefetch", TWO),
     ("remote_consumers", "WHERE c.queue_id = %(entity_id)s)", "WHERE false)", TWO),
 ]

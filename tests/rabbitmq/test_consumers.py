@@ -15,6 +15,7 @@ from broker_core.store import connections
 from tests.broker_state import has_waiting_receiver, ledger_agrees
 from tests.eventually import eventually
 
+from . import shortcuts
 from .connected import as_another_process, bodies, is_there, query, send
 
 
@@ -333,6 +334,7 @@ def test_a_zero_ttl_message_goes_to_a_consumer_with_capacity(channel, queue):
     send(queue, *"01234", **no_time)
     assert bodies(channel.deliveries(10)) == "01234"
     assert channel.unacked.keys() == {1, 2, 3, 4, 5}
+    assert shortcuts.ledger_agrees(queue)
     channel.ack(0, multiple=True)
     assert ledger_agrees(queue)
 

@@ -45,6 +45,18 @@ def test_an_acknowledged_message_is_removed_once(vhost):
     assert [e.kind for e in events(q, 2)] == [EventKind.SENT, EventKind.RECEIVED, EventKind.COMPLETED]
 
 
+def test_a_token_of_an_earlier_delivery_settles_nothing(vhost):
+    q = r.declare(vhost)
+    r.send(q, 1)
+    first = r.get(q)
+    rabbitmq.requeue(q, r.tokens(first))
+    second = r.get(q)
+    assert second.token != first.token
+    for settle in (rabbitmq.acknowledge, rabbitmq.requeue, rabbitmq.reject):
+        assert settle(q, r.tokens(first)).lost == (first.token,)
+    assert rabbitmq.acknowledge(q, r.tokens(second)).settled and r.ledger_agrees(q)
+
+
 def test_acknowledging_in_a_deleted_queue_is_not_an_error(vhost):
     """RMQ-044"""
     q = r.declare(vhost)
