@@ -18,6 +18,8 @@ becomes the message's schedule.
 from kombu.transport import TRANSPORT_ALIASES
 
 import broker_core.families
+from broker_core.common.types import Family
 
 SCHEME = "vitrine"
+FAMILY = Family.SERVICE_BUS  # of the namespaces whose queues are Celery's
 TRANSPORT_ALIASES.setdefault(SCHEME, "broker_core.celery_transport.transport:Transport")

@@ -17,14 +17,14 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerError, EntityDisabled, EntityNotFound, NotAllowed
-from broker_core.common.types import EntityAddress, Family, MessageState, Tier
+from broker_core.common.types import EntityAddress, MessageState, Tier
 from broker_core.service_bus import entities
 from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.messages.shared import entity_id_of
 from broker_core.service_bus.rules.values import LockedMessage
 from broker_core.store.driver import run
 
-from . import bindings, codec, queues
+from . import FAMILY, bindings, codec, queues
 from .holdings import HOLDINGS, How, report_lost
 from .watches import Watches
 
@@ -77,7 +77,7 @@ class Channel(virtual.Channel):
     def _new_queue(self, queue: str, **declared: Any) -> None:
         """Create the queue if it does not exist. An existing one keeps its settings, which an administrator may have changed."""
         self._transport.declared[queue] = declared
-        namespace = self._call(namespaces.ensure_namespace, self._transport.namespace, Family.SERVICE_BUS, tier=Tier.PREMIUM)
+        namespace = self._call(namespaces.ensure_namespace, self._transport.namespace, FAMILY, tier=Tier.PREMIUM)
         changes = queues.settings(queue, declared, self._transport.client.transport_options, limits_of(namespace))
         self._call(entities.ensure_queue, self._address(queue), **changes)
 

@@ -20,9 +20,10 @@ from kombu.utils.scheduling import FairCycle
 
 from broker_core import namespaces
 from broker_core.common.errors import BrokerError, BrokerUnavailable, ServerBusy, StorageFull
-from broker_core.common.types import Actor, Family, Tier
+from broker_core.common.types import Actor, Tier
 from broker_core.store.connections import Database, database_of, using
 
+from . import FAMILY
 from .channel import GATHERING_SECONDS, MOST_AT_ONCE, Channel
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class Transport(virtual.Transport):
     def establish_connection(self) -> Transport:
         """Connect to the database and create the namespace if needed. Raises one of connection_errors if kombu should retry."""
         try:
-            self.call(namespaces.ensure_namespace, self.namespace, Family.SERVICE_BUS, tier=Tier.PREMIUM, actor=self.actor)
+            self.call(namespaces.ensure_namespace, self.namespace, FAMILY, tier=Tier.PREMIUM, actor=self.actor)
         except ImproperlyConfigured as exc:
             raise BrokerError(
                 "The Django settings name no database. Outside Django, set broker_transport_options['dsn'] of the Celery app to "

@@ -14,13 +14,11 @@ from explorer.frames.family import installed, pages_of
 ROOT = Path(__file__).parents[2]
 NAMES = "|".join(Family)
 NAMESPACES = {Family.SERVICE_BUS: "demo", Family.QUEUE_STORAGE: "photolab", Family.RABBITMQ: "post-office"}  # of the demo
+NAMES_FAMILIES = (*Family, "analysis", "site", "migrations")  # they create queues for generated events, and mount front ends
 SHARED_CODE = [
-    *(path for path in (ROOT / "explorer").glob("*.py") if path.name != "families.py"),
-    *(ROOT / "explorer" / "shared").rglob("*.py"),
-    *(ROOT / "explorer" / "templatetags").glob("*.py"),
-    *(ROOT / "explorer" / "demo").glob("*.py"),
-    *(ROOT / "explorer" / "live").glob("*.py"),
-    *(ROOT / "explorer" / "management").rglob("*.py"),
+    path
+    for path in (ROOT / "explorer").rglob("*.py")
+    if path.name != "families.py" and path.relative_to(ROOT / "explorer").parts[0] not in NAMES_FAMILIES
 ]
 SHARED_TEMPLATES = [*(ROOT / "templates").rglob("*.html")]
 IN_CODE = re.compile(rf"Family\.[A-Z]|\bfamily (==|!=) [\"']|(explorer|broker_core)[\w.]*[. ](import )?({NAMES})\b")

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from broker_core import namespaces
-from broker_core.common.types import Family
+from broker_core.celery_transport import FAMILY
 from explorer.demo.set_up import set_up_once
 from explorer.models import AuditRecord
 from explorer.people.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
@@ -28,7 +28,7 @@ class Command(BaseCommand):
             _create_roles()
             _create_administrator()
         for name, description in NAMESPACES:
-            namespaces.ensure_namespace(name, Family.SERVICE_BUS, description, is_system=name == "system")
+            namespaces.ensure_namespace(name, FAMILY, description, is_system=name == "system")
         if settings.VITRINE_DEMO:
             set_up_once()
 
