@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import re
 from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from django import template
+from django.contrib.staticfiles import finders
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -55,6 +58,14 @@ register.filter("release_title", presenters.release_title)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
 register.filter("family_pages", pages_of)
+
+
+@register.simple_tag
+@cache
+def site_icon() -> str:
+    """The site's icon as a data URI, which saves a request on the first page."""
+    svg = Path(str(finders.find("explorer/favicon.svg"))).read_text()
+    return f"data:image/svg+xml,{quote(svg.strip())}"
 
 
 @register.simple_tag(takes_context=True)
