@@ -1,6 +1,6 @@
 # make up     everything, at http://127.0.0.1:8000 (make up PORT=8001 VITRINE_DATA=~/.vitrine-2 for a second one)
-# make test   all tests of less than 20 s each, those in a real browser included; it installs Chromium if there is no browser
-# make test-slow  the longer ones: axe-core on every page, the README's first five minutes, kills of processes, storms
+# make test   all tests of less than 4 s each, those in a real browser included; it installs Chromium if there is no browser
+# make test-slow  the longer ones: models, axe-core on every page, the README's first five minutes, kills of processes, storms
 # make test-quick  in less than 90 s: the rules, the SQL statements and one story of each family, without a browser
 # make test-quarantine  the tests that fail at times, each marked with the reason; none is run again to pass
 # make lint   ruff, types, import contracts, templates, migrations, and 130 columns for SQL, Markdown, CSS and JavaScript

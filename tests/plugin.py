@@ -14,21 +14,26 @@ from hypothesis import HealthCheck, Phase
 from tests import browser
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
-# Those that take 15 s and more, the longest first: at the end, one would keep its worker busy while the others are idle.
+# Those whose tests take 10 s and more, of either kind, the longest first: at the end, one would keep its worker busy while the
+# others are idle.
 LONG_FILES = (
-    "explorer/test_lessons", "explorer/test_live", "explorer/test_admin", "site/test_up", "explorer/test_accessibility",
-    "analysis/jobs/test_overview", "explorer/test_journeys", "crash/test_many_consumers", "analysis/jobs/test_properties",
-    "analysis/jobs/test_fan_out", "celery/test_workers", "service_bus/test_odd_values", "explorer/test_live_vhost",
-    "explorer/test_every_page", "analysis/jobs/test_incidents", "explorer/test_entity_browser", "crash/test_two_dispatchers",
-    "crash/test_two_processes", "crash/test_waiting_receivers", "explorer/test_rabbitmq_browser",
-    "explorer/test_rabbitmq_pages", "explorer/test_clock", "analysis/jobs/test_journeys", "analysis/test_reports",
-    "site/test_web_server", "site/test_configuration", "explorer/test_demo", "explorer/test_navigation",
-    "explorer/test_states_browser", "operations/test_kills", "explorer/test_pages", "explorer/test_dead_letters",
-    "explorer/test_message_templates", "analysis/jobs/test_verification", "analysis/jobs/test_lives",
-    "analysis/running/test_execution", "analysis/test_browser", "crash/test_contended_senders", "site/test_tour",
-    "site/test_kill", "soak/test_soak", "analysis/test_end_to_end", "crash/test_kill_postgres", "celery/test_stress",
-    "explorer/test_admin_browser", "history/test_archive", "queue_storage/test_model", "service_bus/test_network_model",
-    "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
+    "soak/test_kills_of_jobs", "analysis/test_end_to_end", "soak/test_recomputation", "explorer/test_rabbitmq_browser",
+    "site/test_tour", "site/test_kill", "explorer/test_lessons", "soak/test_soak", "crash/test_kill_postgres",
+    "celery/test_stress", "explorer/test_admin_browser", "history/test_archive", "analysis/jobs/test_overview",
+    "service_bus/test_odd_values", "celery/test_workers", "site/test_up", "explorer/test_live", "explorer/test_journeys",
+    "analysis/jobs/test_properties", "explorer/test_accessibility", "explorer/test_admin", "explorer/test_entity_browser",
+    "crash/test_two_dispatchers", "analysis/jobs/test_incidents", "crash/test_hanging_database", "explorer/test_live_vhost",
+    "celery/test_channel", "explorer/test_states_browser", "explorer/test_every_page", "explorer/test_rabbitmq_pages",
+    "analysis/jobs/test_verification", "explorer/test_search_browser", "crash/test_waiting_receivers",
+    "queue_storage/test_model", "crash/test_two_processes", "explorer/test_message_templates", "site/test_configuration",
+    "analysis/jobs/test_journeys", "explorer/test_dead_letters", "site/test_web_server", "analysis/running/test_execution",
+    "service_bus/test_whole_messages", "analysis/test_browser", "explorer/test_navigation", "analysis/jobs/test_what_if",
+    "explorer/test_demo", "service_bus/test_model", "explorer/test_pages", "explorer/test_clock",
+    "service_bus/http/test_http_service_bus", "analysis/jobs/test_importing", "analysis/test_reports", "test_removal",
+    "operations/test_kills", "crash/test_many_consumers", "reads/test_past", "explorer/test_split_view",
+    "service_bus/test_locked_messages", "explorer/test_overview", "service_bus/test_network_model", "test_references",
+    "crash/test_contended_senders", "analysis/jobs/test_lives", "rabbitmq/test_concurrent_dead_lettering",
+    "analysis/test_generation",
 )  # fmt: skip
 
 os.environ.setdefault("SPARK_NICE", "0")  # tests wait for their analyses

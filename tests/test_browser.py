@@ -88,6 +88,7 @@ def test_the_next_command_is_tried_only_if_there_is_still_no_browser(programs, m
     assert (tmp_path / "tried").read_text().split() == ["1", "2"], "one that is there is not installed again"
 
 
+@pytest.mark.slow
 def test_without_a_browser_its_tests_are_skipped_and_counted_at_the_end(tmp_path):
     """A whole run of pytest, on a path without a browser."""
     tests = "from tests.conftest import chromium\ndef test_1(chromium): ...\ndef test_2(chromium): ...\ndef test_3(): ...\n"

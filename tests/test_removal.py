@@ -78,6 +78,7 @@ def start(tree: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("family", "name", "pages", "commands", "remaining"),
@@ -96,6 +97,7 @@ def test_a_family_is_removed_with_its_folders_and_commands(tree, family, name, p
     assert f"installed: {remaining}" in start(tree)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_front_end_is_removed_with_its_folder(tree):
     shutil.rmtree(tree / "broker_core" / "service_bus" / "http")

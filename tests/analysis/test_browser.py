@@ -24,6 +24,7 @@ def report(queue):  # noqa: F811
     return at("analysis_report", "waiting", queue=queue.pk)
 
 
+@pytest.mark.slow
 def test_new_figures_keep_the_fields_being_edited(page, queue):  # noqa: F811
     a_stored_result([queue], made_at=datetime.now(UTC) - OLD)
     page.goto(report(queue))
@@ -72,6 +73,7 @@ def test_details_load_when_opened_and_chart_values_can_be_read(page, queue):  # 
     assert download.value.suggested_filename.endswith(".csv")
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing(page, queue, browser):  # noqa: F811
     a_stored_result([queue], notes=["A file is damaged."])
     failed = {"state": "failed", "finished_at": datetime.now(UTC), "message": "No."}

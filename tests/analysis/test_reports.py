@@ -102,6 +102,7 @@ RANGES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_unexpected_parameters_are_answered_or_refused(viewer, queue):
     for analysis in registry.ANALYSES:

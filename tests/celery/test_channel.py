@@ -276,6 +276,7 @@ def test_a_consumer_is_woken_by_the_notification_of_another_process(connection, 
         drain(connection)
 
 
+@pytest.mark.slow
 def test_a_disabled_queue_does_not_delay_the_others(connection, queue):
     other = kombu.Queue("other", kombu.Exchange(""), routing_key="other")
     inbox = Inbox(connection, TASKS, other)

@@ -45,6 +45,7 @@ def dead_letters(queue):
     return {m.message_id: m for m in service_bus.peek(queue.dead_letter)}
 
 
+@pytest.mark.slow
 def test_a_worker_handles_tasks_retries_countdowns_and_remote_control(shop, queue):
     """Tasks, retries, a countdown, a priority, an unknown task and remote control, with one worker."""
     first = shop.publish("work", 0.5)
@@ -99,6 +100,7 @@ def test_idle_children_that_are_killed_are_replaced(shop, queue):
     eventually(lambda: is_empty(queue), 5, "the queue is empty")
 
 
+@pytest.mark.slow
 def test_remote_control_answers_while_every_process_is_busy_and_tasks_wait(shop, queue):
     shop.start_worker()
     tasks = [shop.publish("work", 60) for _ in range(4)]
@@ -117,6 +119,7 @@ def test_pools_without_processes_run_tasks(shop, queue, pool):
     assert set(shop.ran().values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_task_that_always_kills_its_process_is_dead_lettered(dsn, namespace, queue, tmp_path):
     with project(dsn, namespace, tmp_path, max_delivery_count=2) as shop:
         task = shop.publish("kills_its_process")
@@ -128,6 +131,7 @@ def test_a_task_that_always_kills_its_process_is_dead_lettered(dsn, namespace, q
         assert shop.ran("begin")[task] == 2
 
 
+@pytest.mark.slow
 def test_the_messages_of_a_killed_worker_are_available_when_their_locks_end(shop, queue):
     """Two tasks run and six are prefetched when it dies; another worker has all of them after one lock's time at most."""
     worker = shop.start_worker()
@@ -144,6 +148,7 @@ def test_the_messages_of_a_killed_worker_are_available_when_their_locks_end(shop
     eventually(lambda: is_empty(queue), 5, "the queue is empty")
 
 
+@pytest.mark.slow
 def test_a_warm_shutdown_releases_prefetched_messages(shop, queue):
     tasks = [shop.publish("work", 1) for _ in range(6)]
     worker = shop.start_worker(processes=1)
@@ -158,6 +163,7 @@ def test_a_warm_shutdown_releases_prefetched_messages(shop, queue):
     assert "pidbox" not in " ".join(q.address.path for q in entities.list_queues(queue.namespace))  # its mailbox went with it
 
 
+@pytest.mark.slow
 def test_a_long_task_keeps_its_lock(shop, queue):
     """Longer than a lock, with another worker waiting to take it."""
     shop.start_worker(processes=1)
@@ -170,6 +176,7 @@ def test_a_long_task_keeps_its_lock(shop, queue):
     assert shop.ran("begin")[task] == 1
 
 
+@pytest.mark.slow
 def test_two_projects_in_two_namespaces_do_not_see_each_other(dsn, namespace, tmp_path):
     with project(dsn, namespace, tmp_path) as shop, project(dsn, f"{namespace}-b", tmp_path) as bank:
         mine = shop.publish("work")

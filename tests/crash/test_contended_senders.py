@@ -70,6 +70,7 @@ def queue(on_cluster):
     return address
 
 
+@pytest.mark.slow
 def test_a_contended_send_is_flushed_when_it_returns(queue, lazy_log):
     assert is_flushed(lazy_log, send_contended(queue, lazy_log))
 

@@ -58,6 +58,7 @@ async def within(seconds, call):
         return await call
 
 
+@pytest.mark.slow
 async def test_calls_of_an_event_loop_time_out_and_work_again_afterwards(queue, cluster):
     await service_bus.send.aio(queue, [Message(b"before")])
     with stopped(cluster):
@@ -73,6 +74,7 @@ async def test_calls_of_an_event_loop_time_out_and_work_again_afterwards(queue, 
     await aio.close()
 
 
+@pytest.mark.slow
 async def test_a_waiting_receive_survives_a_hanging_database(queue, cluster):
     waiting = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
     await asyncio.to_thread(eventually, lambda: all_wait(1), 10)
@@ -86,6 +88,7 @@ async def test_a_waiting_receive_survives_a_hanging_database(queue, cluster):
     await aio.close()
 
 
+@pytest.mark.slow
 def test_calls_of_threads_time_out_and_work_again_afterwards(queue, cluster, dsn):
     service_bus.send(queue, [Message(b"before")])
     with stopped(cluster):
@@ -107,6 +110,7 @@ def test_calls_of_threads_time_out_and_work_again_afterwards(queue, cluster, dsn
     assert service_bus.receive(queue, 1)[0].body == b"before"
 
 
+@pytest.mark.slow
 def test_a_first_connection_times_out(queue, cluster, dsn):
     connections.close_all()
     with stopped(cluster):
@@ -125,6 +129,7 @@ def test_a_first_connection_times_out(queue, cluster, dsn):
     eventually(responds_again, 10)
 
 
+@pytest.mark.slow
 def test_a_long_statement_of_a_responsive_database_is_not_cancelled(dsn, on_cluster):
     """It takes longer than the patience, as reads for the archive, exports and sweeps do."""
     seconds = hangs.LOOK_SECONDS * 2 + hangs.PATIENCE_SECONDS + 1
@@ -132,6 +137,7 @@ def test_a_long_statement_of_a_responsive_database_is_not_cancelled(dsn, on_clus
     assert connection.execute("SELECT 1 FROM pg_sleep(%s)", [seconds]).fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_connections_of_django_time_out(cluster, dsn):
     """Django's connections are registered by a signal, whatever their class."""
     database = connections.Database(dsn=dsn)

@@ -100,6 +100,7 @@ LOCK_IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine epoch
 ALL = [(i, i < 5) for i in range(10)]
 
 
+@pytest.mark.slow
 def test_a_killed_process_releases_all_its_messages_immediately(queue, child):
     assert recover_dead() == {}
     assert names(queue) == ["brief", "exclusive", "q"]

@@ -69,7 +69,8 @@ CHILD = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize("mode", ["ack", pytest.param("no_ack", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["ack", "no_ack"])
 def test_consumers_of_two_processes_share_a_queue(on_cluster, dsn, mode):
     vhost = f"v-{uuid4().hex[:8]}"
     rabbitmq.create_vhost(vhost)

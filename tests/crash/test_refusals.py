@@ -76,6 +76,7 @@ def until_it_waits(another, count=1):
     eventually(they_wait)
 
 
+@pytest.mark.slow
 def test_a_database_without_a_free_connection_is_reported_as_busy(queue, dsn):
     with ExitStack() as taken:
         with pytest.raises(psycopg.OperationalError, match="too many clients|remaining connection slots"):

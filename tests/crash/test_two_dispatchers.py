@@ -114,7 +114,8 @@ def send_all(queue, sessions=0):
         at += size
 
 
-@pytest.mark.parametrize(("how", "receivers"), [("messages", RECEIVERS), pytest.param("threads", 8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "receivers"), [("messages", RECEIVERS), ("threads", 8)])
 def test_each_message_is_received_once_and_every_receiver_gets_messages(receive, how, receivers):
     queue = make_queue()
     got = receive(queue, how, receivers, lambda: send_all(queue))
@@ -124,6 +125,7 @@ def test_each_message_is_received_once_and_every_receiver_gets_messages(receive,
     assert not service_bus.peek(queue)
 
 
+@pytest.mark.slow
 def test_messages_of_a_session_are_received_in_order(receive):
     """SB-114."""
     queue = make_queue(requires_session=True)

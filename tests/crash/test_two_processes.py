@@ -90,6 +90,7 @@ def read(child, count):
     return [child.stdout.readline().strip() for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_a_message_with_a_ttl_of_zero_is_delivered_to_another_process(queues, consuming):
     now, dead = queues
     child = consuming(prefetch=2)
@@ -136,6 +137,7 @@ def test_a_zero_ttl_message_without_capacity_expires(queues, consuming):
     assert ready(now) == 0 and ledger_agrees(now) and ledger_agrees(dead)
 
 
+@pytest.mark.slow
 def test_a_zero_ttl_message_is_passed_on_to_a_consumer_with_capacity(queues, consuming):
     """The first child holds a message of another queue, which takes the only place of its channel."""
     now, dead = queues

@@ -33,6 +33,7 @@ def all_wait(count):
     return waiting == count and all(each.marked_until for each in wake_ups.wake_ups()._entities.values() if each.pokes)
 
 
+@pytest.mark.slow
 def test_receivers_continue_when_the_database_is_back(queues, cluster, dsn):
     got, failed = [], []
 
@@ -76,6 +77,7 @@ def test_receivers_continue_when_the_database_is_back(queues, cluster, dsn):
     assert not failed and len({(message.body, message.sequence_number) for message in got}) <= len(got) == RECEIVERS + THREADS
 
 
+@pytest.mark.slow
 def test_a_call_that_times_out_while_the_database_is_unavailable_raises(queues, cluster, dsn):
     refused = []
 

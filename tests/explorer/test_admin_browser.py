@@ -57,6 +57,7 @@ def test_the_schedule_form_describes_when_a_crontab_runs(space, page):
     assert "03:17" not in page.inner_text(".field-crontab .help")
 
 
+@pytest.mark.slow
 def test_the_admins_own_scripts_work_under_the_policy(space, page):
     page.goto(url("broker_core.entity"))
     page.check("#action-toggle")  # actions.js

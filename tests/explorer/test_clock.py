@@ -46,6 +46,7 @@ def now_of(address):
     return namespaces.get_clock(address.namespace).now
 
 
+@pytest.mark.slow
 def test_every_page_of_a_namespace_says_that_its_clock_is_paused(pages, jobs, as_):
     client = as_("administrator")
     namespaces.pause_clock(pages.shop.namespace)
@@ -215,6 +216,7 @@ def parcels(transactional_db, queue):
     return queue
 
 
+@pytest.mark.slow
 def test_countdowns_stop_while_paused_and_jump_on_a_step_by_keyboard(parcels, browser):
     page = browser()
     page.goto(f"/entities/{parcels}?tab=locked")

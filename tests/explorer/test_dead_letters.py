@@ -362,6 +362,7 @@ def test_normal_messages_beside_dead_letters_are_not_counted_as_dead_letters(db,
     assert reads.counts(work).active == 30 and not reads.dead_groups(EntityFilter(namespace=mail.namespace)).groups
 
 
+@pytest.mark.slow
 def test_a_trial_and_a_resubmission_of_all_with_stop_and_undo_work_on_one_page(transactional_db, orders, browser):  # noqa: F811
     """By keyboard: open the group, try one, resubmit the rest at a pace, stop, undo."""
     page = browser("operator")

@@ -99,6 +99,7 @@ def _missing() -> dict[str, set[EventKind]]:
     return {path: wanted - seen[path] for path, wanted in OUTCOMES.items() if wanted - seen[path]}
 
 
+@pytest.mark.slow
 def test_every_outcome_occurs_and_few_messages_are_dead_lettered(shop, monkeypatch):
     monkeypatch.setattr(traffic, "MOST_DEAD", 4)
     monkeypatch.setattr(traffic, "LEFT_DEAD", 2)

@@ -43,6 +43,7 @@ def one_of_each(transactional_db):
     return queue, jobs, rabbits
 
 
+@pytest.mark.slow
 def test_the_first_message_is_in_the_upper_part_of_the_window(one_of_each, browser):  # noqa: F811
     page = browser("operator", viewport={"width": 1440, "height": 900})
     for size, limit in (({"width": 1440, "height": 900}, 330), ({"width": 390, "height": 844}, 420)):
@@ -55,6 +56,7 @@ def test_the_first_message_is_in_the_upper_part_of_the_window(one_of_each, brows
                 assert page.evaluate(OVERFLOW) == 0, (address, size, query)
 
 
+@pytest.mark.slow
 def test_the_address_of_a_filtered_list_has_no_empty_parameter(one_of_each, browser):  # noqa: F811
     page = browser("viewer")
     for address in one_of_each:
@@ -82,6 +84,7 @@ def test_all_tabs_can_be_read_however_wide_their_counts_are(one_of_each, browser
     expect(page.get_by_role("link", name="Board")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_page_header_is_live(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     page = browser("operator")
@@ -104,6 +107,7 @@ def test_the_page_header_is_live(one_of_each, browser):  # noqa: F811
     expect(head).to_contain_text("Receiving paused")
 
 
+@pytest.mark.slow
 def test_a_click_anywhere_in_a_row_opens_it_and_a_removed_message_shows_the_time(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     page = browser("operator")
@@ -142,6 +146,7 @@ def test_the_preview_of_a_change_appears_next_to_its_button(one_of_each, browser
     expect(page.get_by_role("button", name="Save if unchanged")).to_be_in_viewport()
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_on_a_page_with_all_menus_open(one_of_each, browser):  # noqa: F811
     page = browser(bypass_csp=True)
     for address in one_of_each:

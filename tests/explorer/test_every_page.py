@@ -83,6 +83,7 @@ def test_every_page_is_covered_by_these_tests(shop, jobs, office):
     assert names == addresses_of(shop, jobs).keys() | rabbitmq_office.addresses_of(office.at).keys() | ELSEWHERE
 
 
+@pytest.mark.slow
 @every_site
 def test_every_page_works_for_an_administrator(site, as_):
     client, acts = as_("administrator"), AuditRecord.objects.count()
@@ -96,6 +97,7 @@ def test_every_page_works_for_an_administrator(site, as_):
     assert AuditRecord.objects.count() == acts, "looking is no act"
 
 
+@pytest.mark.slow
 @every_site
 def test_every_page_works_as_an_htmx_request(site, as_):
     client = as_("administrator")
@@ -109,6 +111,7 @@ def test_every_page_works_as_an_htmx_request(site, as_):
         assert "<html" in body_of(answer), link
 
 
+@pytest.mark.slow
 @every_site
 def test_a_viewer_sees_all_read_only_pages(site, as_):
     client = as_("viewer")

@@ -20,6 +20,7 @@ def page(live_site, new_context, sign_in, person):
     return context.new_page()
 
 
+@pytest.mark.slow
 def test_chart_values_can_be_read_by_mouse_and_by_keyboard(page):
     page.goto("/insights/?range=1h&namespace=space")
     plot, readout = page.locator(".plot").first, page.locator("#r-rates")

@@ -222,6 +222,7 @@ def test_the_next_dead_letter_is_opened(dead_letters, start, hand):
     expect(open_message).to_contain_text("Message 409")
 
 
+@pytest.mark.slow
 @by_mouse_and_keyboard
 def test_dead_letters_are_repaired_tried_resubmitted_at_a_pace_stopped_and_undone(dead_letters, start, hand):
     """Each step: open the dead letters, filter them, preview the repair, try one, resubmit the others at 50/s, stop, undo."""

@@ -94,6 +94,7 @@ def play(client, at):
     raise AssertionError("the lesson does not end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slug", LESSONS)
 def test_a_lesson_can_be_completed_and_explains_wrong_predictions(slug, vera, transactional_db):
     at = start(vera, slug)
@@ -910,7 +911,8 @@ def configure(family, namespace):
 # The last ones: commands do not run while a browser's event loop is in this thread.
 
 
-@pytest.mark.parametrize("slug", [LOOKED_AT, *(pytest.param(one, marks=pytest.mark.slow) for one in LESSONS if one != LOOKED_AT)])
+@pytest.mark.slow
+@pytest.mark.parametrize("slug", LESSONS)
 def test_a_lesson_is_played_by_keyboard_alone(slug, live_site, new_context, sign_in, person):
     """Every other prediction is right."""
     vera = person("viewer", "vera")
@@ -954,6 +956,7 @@ def test_a_lesson_is_played_by_keyboard_alone(slug, live_site, new_context, sign
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+@pytest.mark.slow
 def test_a_lesson_is_played_by_keyboard_before_scripts_run(live_site, new_context, sign_in, person):
     """Or without them: the button to go on has the focus on each new page."""
     context = new_context(viewport=DESK, java_script_enabled=False)
@@ -1008,6 +1011,7 @@ COUNT_IS_BELOW_ICON = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_viewer_follows_a_presentation_and_answers(live_site, new_context, sign_in, person):
     contexts = [new_context(viewport=size, bypass_csp=True) for size in ({"width": 1280, "height": 720}, PHONE)]
     for context, user in zip(contexts, (person("viewer", "paula"), person("viewer", "walt")), strict=True):

@@ -319,6 +319,7 @@ async def test_a_row_of_a_rarely_rendered_list_leaves_with_its_outcome(queue, co
     await communicator.disconnect()
 
 
+@pytest.mark.slow
 async def test_a_page_that_cannot_be_rendered_does_not_stop_the_others(queue, cookie, monkeypatch):
     broken, _ = await opened(page_of(queue), cookie("viewer"))
     communicator, told = await opened(page_of(queue), cookie("operator"))
@@ -370,6 +371,7 @@ async def test_rows_pushed_off_the_page_leave_without_an_outcome(queue, cookie):
     await communicator.disconnect()
 
 
+@pytest.mark.slow
 async def test_only_the_fragments_that_look_different_are_sent(queue, cookie):
     communicator, told = await opened(page_of(queue), cookie())
     assert 'id="head"' in html(told) and has_list(told)
@@ -538,6 +540,7 @@ async def test_a_numbered_request_is_answered_before_the_state(queue, cookie):
     await communicator.disconnect()
 
 
+@pytest.mark.slow
 async def test_frames_of_the_previous_page_are_dropped(db):
     consumer, sent = LiveConsumer(), []
     consumer.group, consumer.version = "here", 3
@@ -776,6 +779,7 @@ async def test_a_heartbeat_is_sent_each_second_with_the_age_while_the_database_i
     await communicator.disconnect()
 
 
+@pytest.mark.slow
 async def test_a_page_of_the_sites_own_tables_is_live_again_after_its_session_was_ended(queue, cookie, monkeypatch):
     monkeypatch.setattr(feeds, "BACK_OFF_SECONDS", (0.1, 0.1))
     service_bus.send(queue, [Message(b"x")])
@@ -952,6 +956,7 @@ def row(queue, number):
     return f"#rows tr[id$='-0-{number}']"
 
 
+@pytest.mark.slow
 def test_browser_a_committed_send_changes_the_page(queue, see):
     page = see(page_of(queue))
     service_bus.send(queue, [Message(b"x", message_id="from-outside")])
@@ -1003,6 +1008,7 @@ def test_browser_new_rows_wait_while_a_row_is_selected(queue, see):
     assert page.is_checked(f"{row(queue, 1)} input[type=checkbox]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["click", "p", "Space"])
 def test_browser_paused_updates_change_nothing(queue, see, how):
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
@@ -1056,6 +1062,7 @@ def test_browser_a_frame_older_than_a_response_is_dropped(queue, see):
     assert page.evaluate("window.seen") == ["new"]
 
 
+@pytest.mark.slow
 def test_browser_a_countdown_at_zero_is_shown_as_pending_and_a_paused_clock_as_paused(queue, see):
     entities.update_queue(queue, lock_duration=timedelta(seconds=5))
     service_bus.send(queue, [Message(b"x")])
@@ -1177,6 +1184,7 @@ def test_browser_reconnects_after_a_restart_of_the_server(queue, new_context, cl
     context.complaints[:] = [text for text in context.complaints if "WebSocket" not in text and "htmx:ws:error" not in text]
 
 
+@pytest.mark.slow
 def test_browser_a_lease_counts_down_and_its_end_is_shown(jobs, see):
     page = see(page_of(jobs))
     queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=6))  # long enough to be seen on a loaded machine

@@ -57,6 +57,7 @@ def comparable_row(told, row_id):
     return comparable(rows(told).get(row_id, ""))
 
 
+@pytest.mark.slow
 async def test_new_and_deleted_queues_are_shown(committed, cookie, queue_ids):  # noqa: F811
     viewer, first = await opened(page_of(committed, "queues"), cookie())
     new = await in_thread(rabbitmq.declare_queue)(EntityAddress(committed.vhost, "letters"))
@@ -101,6 +102,7 @@ async def test_the_virtual_hosts_summary_follows_its_numbers(committed, cookie, 
     await viewer.disconnect()
 
 
+@pytest.mark.slow
 async def test_the_virtual_hosts_summary_follows_the_fullest_queues(committed, cookie, queue_ids):  # noqa: F811
     viewer, first = await opened(page_of(committed, "vhosts"), cookie())
     assert list(rows(first))[0] == queue_ids["mail"]
@@ -151,6 +153,7 @@ def names_in(page, table):
     return page.eval_on_selector_all(f"{table} tbody .row-link", "links => links.map(link => link.textContent.trim())")
 
 
+@pytest.mark.slow
 def test_reordering_the_fullest_queues_keeps_focus_and_scroll_position(committed, browser):  # noqa: F811
     page = browser(viewport={"width": 900, "height": 420})
     page.goto(f"/rabbitmq/vhosts/{committed.at}/")
@@ -178,6 +181,7 @@ def test_reordering_the_fullest_queues_keeps_focus_and_scroll_position(committed
     page.wait_for_url("**/entities/**/mail")
 
 
+@pytest.mark.slow
 def test_a_namespaces_table_follows_its_sort_order_and_shows_new_queues(committed, browser):  # noqa: F811
     page = browser()
     page.goto(f"/namespaces/{committed.at}/?sort=-ready")
@@ -190,6 +194,7 @@ def test_a_namespaces_table_follows_its_sort_order_and_shows_new_queues(committe
     )
 
 
+@pytest.mark.slow
 def test_connections_are_closed_by_keyboard_and_leave_the_list_automatically(committed, browser):  # noqa: F811
     page = browser("operator")
     page.goto(f"/rabbitmq/connections/{committed.at}/")
@@ -205,6 +210,7 @@ def test_connections_are_closed_by_keyboard_and_leave_the_list_automatically(com
     expect(page.locator("#notices")).to_contain_text("Closed connection scanner")
 
 
+@pytest.mark.slow
 def test_new_queues_wait_while_the_live_updates_are_paused(committed, browser):  # noqa: F811
     page = browser()
     page.goto(f"/rabbitmq/queues/{committed.at}/")

@@ -291,6 +291,7 @@ def test_the_map_of_an_entity_has_only_connected_nodes(namespace, db, as_):
     assert as_("viewer").get("/map/?namespace=none").status_code == 404
 
 
+@pytest.mark.slow
 def test_one_dot_moves_for_each_message(live_site, new_context, sign_in, person):
     namespace = f"dots-{uuid.uuid4().hex[:6]}"
     namespaces.create_namespace(namespace, Family.SERVICE_BUS)

@@ -105,6 +105,7 @@ def browser_page(transactional_db, live_site, new_context, sign_in, person):
     return context.new_page()
 
 
+@pytest.mark.slow
 def test_a_field_is_autocompleted(browser_page, shop):
     for n in range(3):
         entities.create_queue(EntityAddress(shop.namespace, f"target-{n}"))

@@ -169,6 +169,7 @@ def test_a_notice_offers_to_undo(rf):
     assert ">Undo<" not in second
 
 
+@pytest.mark.slow
 def test_every_label_that_opens_an_explanation_has_an_explanation(pages, as_):
     """Also a label in a part that is loaded later, for which the whole page has the explanation."""
     client = as_("administrator")

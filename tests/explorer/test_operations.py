@@ -75,6 +75,7 @@ def test_after_deleting_a_queue_its_operations_cannot_be_undone(pages, as_):
     assert late.count("nothing can be undone") == 2 and last().state is State.DONE
 
 
+@pytest.mark.slow
 def test_the_undo_notice_counts_down_and_pauses_on_hover(transactional_db, pages, browser):  # noqa: F811
     """By keyboard: select, discard, undo."""
     page = browser("operator")

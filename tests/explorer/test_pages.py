@@ -424,6 +424,7 @@ def test_preferences_are_kept_in_cookies_and_rendered_by_the_server(pages, as_):
     )
 
 
+@pytest.mark.slow
 def test_browsing_writes_no_event(pages, as_):
     client = as_("operator")
     events = len(reads.timeline(reads.entity(pages.shop).id, 5))

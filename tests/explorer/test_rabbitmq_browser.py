@@ -28,6 +28,7 @@ def test_no_page_violates_accessibility_in_light_in_dark_or_on_a_phone(committed
     assert problems_of(browser(bypass_csp=True), all_of(committed)) == {}
 
 
+@pytest.mark.slow
 def test_a_message_is_routed_and_then_published_by_keyboard(committed, browser):  # noqa: F811
     page = browser("operator")
     page.goto(f"/rabbitmq/exchanges/{committed.at}/events")
@@ -118,6 +119,7 @@ def test_messages_are_moved_to_another_queue_by_keyboard(committed, dead_letters
     assert reads.counts(EntityAddress(committed.vhost, "spare")).active == 1
 
 
+@pytest.mark.slow
 def test_a_group_is_chosen_in_the_dialog_after_the_target(committed, dead_letters, browser):  # noqa: F811
     publish(committed.vhost, "mail.late", expiration="0")
     page = browser("operator")
@@ -187,6 +189,7 @@ def test_all_actions_work_without_javascript(committed, browser):  # noqa: F811
     assert "requeued and marked as redelivered" in page.inner_text("main")
 
 
+@pytest.mark.slow
 def test_messages_are_got_and_settled_by_keyboard_and_a_consumer_gets_the_next(committed, browser):  # noqa: F811
     page = browser("operator", bypass_csp=True)
     for n in range(4):

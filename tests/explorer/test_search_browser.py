@@ -32,6 +32,7 @@ def open_as(transactional_db, live_site, new_context, sign_in, person):
     return page_of
 
 
+@pytest.mark.slow
 def test_conditions_are_edited_by_keyboard_and_a_search_can_be_stopped_and_continued(open_as, monkeypatch):
     page = open_as("viewer")
     page.keyboard.press("f")
@@ -69,6 +70,7 @@ def test_conditions_are_edited_by_keyboard_and_a_search_can_be_stopped_and_conti
     expect(page.locator(".results .row-link")).to_have_text(["order-3", "order-2", "order-1"])
 
 
+@pytest.mark.slow
 def test_two_conditions_are_typed_in_a_live_list_and_suggestions_stay(open_as):
     page = open_as("viewer", f"/entities/{QUEUE}")
     expect(page.locator("#live")).to_have_text("live")
@@ -97,6 +99,7 @@ SUBMIT_AT_ONCE = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_form_accepts_input_before_htmx_is_ready(open_as):
     """A key that was pressed before htmx knows the form would submit it as a link: the page would be loaded, the focus lost."""
     page = open_as("viewer", f"/entities/{QUEUE}")

@@ -27,6 +27,7 @@ def title(page):
     return page.locator("#pane-title")
 
 
+@pytest.mark.slow
 def test_a_row_opens_beside_the_list_and_escape_closes_it(list_of):
     page = list_of()
     row = page.locator("#rows tr", has_text="order-5")
@@ -47,6 +48,7 @@ def test_a_row_opens_beside_the_list_and_escape_closes_it(list_of):
     expect(title(page)).to_contain_text("Message 4")
 
 
+@pytest.mark.slow
 def test_keys_move_through_the_rows_and_enter_opens_the_page(list_of):
     page = list_of()
     page.keyboard.press("j")

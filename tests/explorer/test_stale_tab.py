@@ -40,6 +40,7 @@ def test_a_form_with_an_old_csrf_token_leaves_the_page_unchanged(shop, as_):  # 
     assert "Nothing was changed. Reload the page" in body_of(answer)
 
 
+@pytest.mark.slow
 def test_a_form_can_be_sent_after_signing_in_again(shop, browser, sign_in, person, live_site):  # noqa: F811
     page = browser("operator")
     page.goto(f"/send/{shop}")

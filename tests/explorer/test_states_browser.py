@@ -21,6 +21,7 @@ def page(browser):  # noqa: F811
     page.context.complaints[:] = [complaint for complaint in page.context.complaints if "status of 40" not in complaint]
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_beside_an_open_message_with_a_selection_nor_in_a_dialog(shop, page):  # noqa: F811
     page.goto(f"/entities/{shop}?tab=dead-letter&m=2")
     page.locator("#rows input").first.check()
@@ -33,6 +34,7 @@ def test_axe_finds_nothing_beside_an_open_message_with_a_selection_nor_in_a_dial
     assert problems(page) == []
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_in_a_preview_a_trial_and_a_running_or_stopped_operation(shop, page):  # noqa: F811
     service_bus.send(shop, [Message(b'{"a": 1}')] * 3, actor=WORKER)
     for message in service_bus.receive(shop, 4, actor=WORKER):
@@ -59,6 +61,7 @@ def test_axe_finds_nothing_in_a_preview_a_trial_and_a_running_or_stopped_operati
     assert problems(page) == []
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_on_pages_with_errors_or_without_results(shop, page):  # noqa: F811
     for path in (
         f"/entities/{shop}?q=reson:x", f"/entities/{shop}?m=999", f"/dead-letters/dead-letter/{shop}?filter=x:y",

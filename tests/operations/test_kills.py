@@ -123,7 +123,8 @@ def stored(address):
     return [row.message_id for row in rows]
 
 
-@pytest.mark.parametrize("kind", [Kind.MOVE, pytest.param(Kind.PURGE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Kind.MOVE, Kind.PURGE])
 def test_killed_workers_neither_lose_nor_duplicate_messages(queue, make_queue, spawner, short_leases, kind):
     killer, other = Killer(spawner, f"{kind}"), make_queue()
     for first in range(0, MESSAGES, 500):

@@ -357,6 +357,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         self.gone.append((address, modelled.message_id, modelled.receipt))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broker_database")
 def test_storage_queues_agree_with_the_rules(monkeypatch):
     monkeypatch.setattr(getting, "CHEAP_REFRESH", float("inf"))  # a slow machine leaves no refresh out

@@ -5,6 +5,8 @@ import threading
 from collections import Counter
 from datetime import timedelta
 
+import pytest
+
 from broker_core import namespaces, rabbitmq
 from broker_core.common.types import EventKind
 from broker_core.rabbitmq import Properties, Publication
@@ -94,6 +96,7 @@ class Crowd:
         assert not self.failures
 
 
+@pytest.mark.slow
 def test_each_message_is_dead_lettered_once_under_concurrency(vhost):
     dead = declare(vhost, "dead")
     q = declare(vhost, max_length=60, dead_letter_exchange="", dead_letter_routing_key="dead")

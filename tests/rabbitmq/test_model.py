@@ -404,6 +404,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
                         self._expire_anywhere(queue)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broker_database")
 def test_the_store_agrees_with_the_model(monkeypatch):
     """With deliveries that pass unacknowledged messages as soon as there are two (docs/design.md D17)."""

@@ -276,6 +276,7 @@ def repeat(work, done, problems):
     return thread
 
 
+@pytest.mark.slow
 def test_no_message_is_lost_while_receivers_settle_and_bounds_move(broker_database):
     """Receivers that complete, give back or forget, on real time, while the bounds are moved: the invariant holds in each
     snapshot, every message is completed once, and none stays behind."""

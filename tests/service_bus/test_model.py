@@ -293,6 +293,7 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
             self._apply(modelled, sb.after_failed_delivery(modelled.facts, count, self.now, self.settings))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broker_database")
 @pytest.mark.parametrize("head_lag", [HEAD_LAG, 1])
 def test_the_broker_agrees_with_the_rules(head_lag, monkeypatch):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -341,5 +342,6 @@ def _expected(held: Held):
     return sent.body, sent.message_id, sent.color, sent.rule, held.failures, state, held.reason, held.enqueued_at, sent.life
 
 
+@pytest.mark.slow
 def test_the_broker_agrees_with_the_network(broker_database):
     run_machine(BrokerAgainstNetwork, 8, 25)

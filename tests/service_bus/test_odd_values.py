@@ -91,6 +91,7 @@ def test_the_use_cases_named_in_these_tests_exist():
     assert all(name.rpartition(".")[2] in MODULES[name.rpartition(".")[0]] for name in CHANGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_every_use_case_returns_or_raises_a_broker_error_for_odd_values(everything, module):
     makers, wrong = given(everything)[module], []

@@ -344,6 +344,7 @@ class SessionsAgainstModel(Fates, RuleBasedStateMachine):
             self._apply(modelled, fate)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broker_database")
 def test_the_broker_agrees_with_the_rules_of_sessions():
     run_machine(SessionsAgainstModel, 20)

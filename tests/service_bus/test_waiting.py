@@ -273,6 +273,7 @@ def recreate_entity(address, **settings):
     entities.create_queue(address, **settings)
 
 
+@pytest.mark.slow
 def test_each_session_goes_to_one_waiting_receiver(make_queue):
     """SB-113."""
     queue = make_queue(requires_session=True)

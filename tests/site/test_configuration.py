@@ -68,6 +68,7 @@ def test_forms_are_trusted_over_tls():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("sign_in_link",), ("connection_string", "demo")])
 def test_without_tables_a_command_names_the_database(db, tmp_path, command):
     host = quote(connection.get_connection_params()["host"], safe="")
@@ -76,6 +77,7 @@ def test_without_tables_a_command_names_the_database(db, tmp_path, command):
     assert done.stderr == "The database that DATABASE_URL names has no Vitrine tables. Run make up first.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("sign_in_link",), ("connection_string", "demo"), ("migrate",)])
 def test_without_a_data_folder_a_command_starts_no_server(tmp_path, command):
     done = manage(*command, data=tmp_path / "wrong", DATABASE_URL="")

@@ -84,6 +84,7 @@ def test_each_role_has_its_rights(person, role, has, lacks):
     assert str(actor) == f"user:{role or 'nobody'}"
 
 
+@pytest.mark.slow
 def test_viewing_bodies_is_a_separate_right(person):
     from django.contrib.auth import get_user_model
     from django.contrib.auth.models import Permission

@@ -28,6 +28,7 @@ def vitrine():
         running.remove()
 
 
+@pytest.mark.slow
 def test_every_part_reports_its_health(vitrine):
     parts = eventually(lambda: (health := vitrine.health()) and health["worker"]["state"] == "ok" and health, 30)
     assert {name: part["state"] for name, part in parts.items() if name != "java"} == {
@@ -96,6 +97,7 @@ def test_a_first_load_is_small_and_its_files_are_cached(vitrine):
     assert sum(answer.num_bytes_downloaded for answer in [answer, *files]) < 60 * 1024
 
 
+@pytest.mark.slow
 def test_a_second_start_on_the_same_folder_names_the_running_process(vitrine):
     second = manage("up", data=vitrine.data, PORT=str(free_port()))
     assert second.returncode == 1
@@ -105,6 +107,7 @@ def test_a_second_start_on_the_same_folder_names_the_running_process(vitrine):
     assert vitrine.supervisor.poll() is None
 
 
+@pytest.mark.slow
 def test_a_separate_command_uses_the_running_database(vitrine):
     before = vitrine.process("postgres").pid
     assert manage("sign_in_link", data=vitrine.data).stdout.startswith("http://127.0.0.1:8000/sign-in/")
@@ -118,6 +121,7 @@ def test_no_other_user_can_reach_the_database(vitrine):
     assert (vitrine.data / "secret_key").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_reported_before_the_start(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -127,6 +131,7 @@ def test_a_port_in_use_is_reported_before_the_start(tmp_path):
     assert not (tmp_path / "postgres").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -144,6 +149,7 @@ def test_invalid_settings_are_reported(tmp_path, settings, says):
     assert "secret@" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_path_too_long_for_a_socket_is_reported(tmp_path):
     refused = manage("up", data=tmp_path / ("long" * 25), PORT=str(free_port()))
     assert refused.returncode == 1
@@ -158,6 +164,7 @@ def test_a_data_folder_that_cannot_be_created_is_reported(tmp_path):
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_everything_and_keeps_the_data(vitrine):
     """The last test of this module: it stops what the others use."""
     parts = [vitrine.process("postgres"), *vitrine.children()]

@@ -143,6 +143,7 @@ def test_pipelined_requests_are_answered_in_turn(server):
         assert answer_of(connection).count(b"HTTP/1.1 200 OK") == 5
 
 
+@pytest.mark.slow
 def test_slow_and_silent_clients_are_disconnected_without_delaying_others(server):
     """A byte a second prolongs nothing."""
     with other_requests(server):
@@ -174,6 +175,7 @@ def test_the_connections_of_an_address_are_limited(server):
     eventually(server.answers, 5)
 
 
+@pytest.mark.slow
 def test_a_client_that_pauses_keeps_its_connection(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.request("GET", "/sign-in/")

@@ -33,6 +33,7 @@ def tables_of_an_older_version(db):
             server.execute("DROP DATABASE vitrine_of_before WITH (FORCE)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["migrate", "up"])
 def test_tables_of_an_older_version_are_refused_with_the_remedy(tables_of_an_older_version, tmp_path, command):
     answer = manage(command, data=tmp_path, DATABASE_URL=tables_of_an_older_version, PORT=str(free_port()))

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.history import Span
 from explorer.analysis.jobs.kinds import Kind
@@ -27,6 +29,7 @@ def copy(entity_id: int, of: int, seconds: int, result: int = outcomes.COMPLETED
 TARGET = ("source", "source_id", "entity_id", "taken", "handled", "lost", "there", "fastest", "compared", "lag_p95_us")
 
 
+@pytest.mark.slow
 def test_fan_out_counts_copies_and_lag_by_subscription(spark):
     here = history(
         spark,
@@ -51,6 +54,7 @@ def sent(entity_id: int, number: int, xid: int, key: str = "k", exchange: str = 
             "at": NOON + minute * MINUTE}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_copies_of_an_exchange_are_matched_by_publish_key_and_place(spark):
     events = [sent(1, 1, 7), sent(1, 2, 7), sent(2, 1, 7), sent(2, 2, 8), sent(2, 3, 8, exchange=""), sent(1, 3, 5, minute=-5)]
     lives = [

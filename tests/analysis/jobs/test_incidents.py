@@ -3,6 +3,8 @@
 import json
 from datetime import timedelta
 
+import pytest
+
 from explorer.analysis.jobs import measures, outcomes
 from explorer.analysis.jobs.kinds import Kind
 from explorer.analysis.jobs.measures import bin_of
@@ -25,6 +27,7 @@ def steady(share: float, first: int, last: int, outcome: int = Kind.ABANDONED):
     return [row for minute in range(first, last, 5) for row in (count(minute, 100 - bad), count(minute, bad, outcome))]
 
 
+@pytest.mark.slow
 def test_an_onset_is_where_the_shares_differ_most(spark):
     rows = steady(0.01, -60, 25) + steady(0.09, 25, 60)
     tables = incidents.tables(history(spark, counts=rows))
@@ -35,11 +38,13 @@ def test_an_onset_is_where_the_shares_differ_most(spark):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_steady_failure_rates_and_few_messages_have_no_onset(spark):
     few = [count(-5, 20, entity_id=2), count(5, 20, Kind.ABANDONED, entity_id=2)]
     assert listed(incidents.tables(history(spark, counts=steady(0.5, -60, 60) + few))["onsets"]) == []
 
 
+@pytest.mark.slow
 def test_lost_locks_and_losses_have_separate_onsets(spark):
     locks = steady(0, -60, 30) + steady(0.3, 30, 60, Kind.LOCK_LOST)
     lost = [count(minute, 50, measure=measures.LIFE, entity_id=2) for minute in range(-60, 30, 5)]
@@ -64,6 +69,7 @@ def waits(minute: int, seconds: float, messages: int, measure: int = measures.WA
     return {"measures": [measure], "step": NOON + minute * MINUTE, "bins": [bin_of(round(seconds * 1e6))], "counts": [messages]}
 
 
+@pytest.mark.slow
 def test_long_waiting_counts_messages_that_were_not_received(spark):
     rows = [waits(minute, 0.2, 40) for minute in range(-60, 60, 5)]
     rows += [waits(40, 90, 20), waits(45, 600, 20, measures.NEVER_RECEIVED), waits(45, 0.5, 7, measures.NEVER_RECEIVED)]
@@ -82,6 +88,7 @@ def revision(number: int, hours: float, entity_id: int = 1, **settings):
     return {"revision_id": number, "entity_id": entity_id, "since": NOON + hours * HOUR, "settings": json.dumps(settings)}
 
 
+@pytest.mark.slow
 def test_changes_are_revisions_that_differ_and_deploys(spark):
     rows = [
         revision(1, -1, lock_duration="30", updated_at="a"), revision(2, 0.2, lock_duration="60", updated_at="b"),

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.history import Span
 from explorer.analysis.jobs.kinds import Kind
@@ -28,6 +30,7 @@ def routes(found) -> list[tuple]:
     return listed(found["routes"], "route", "journeys", "longest_us")
 
 
+@pytest.mark.slow
 def test_time_in_the_dead_letter_queue_is_excluded_from_the_journey(spark):
     here = history(
         spark,
@@ -50,6 +53,7 @@ def test_time_in_the_dead_letter_queue_is_excluded_from_the_journey(spark):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_journeys_that_branch_count_for_each_end_and_end_in_the_range(spark):
     forwarded = {"outcome": outcomes.FORWARDED}
     rows = [
@@ -71,6 +75,7 @@ def test_only_journeys_through_the_scope_count(spark):
     assert routes(tables) == [("1: 3:published", 1, 5 * MICROS)]
 
 
+@pytest.mark.slow
 def test_cycles_of_linked_messages_end_the_journey(spark):
     rows = [life(1, 1, 0, 1, **source(2, 1)), life(2, 1, 0, 1, **source(1, 1)), life(3, 1, 0, 1, **source(3, 1)),
             life(3, 2, 1, 2, **source(1, 1))]  # fmt: skip

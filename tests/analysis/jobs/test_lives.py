@@ -53,6 +53,7 @@ def in_increments(spark, events: pa.Table, folder: Path) -> list[dict]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [7])
 def test_lives_of_random_histories_agree_with_the_oracle(spark, tmp_path, seed):

@@ -32,6 +32,7 @@ def unusual(spark, rows: list[dict], asked=ASKED, **others: list[dict]) -> list[
     return listed(hours, "metric", "at", "value", "usual", "score")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
@@ -51,6 +52,7 @@ def test_unusual_hours_are_found(spark, changes, found):
     assert unusual(spark, every_hour(10, *changes)) == found
 
 
+@pytest.mark.slow
 def test_the_usual_value_is_that_of_the_weekday_if_known(spark):
     busy = [count(NOON - i * DAY, 1000 if i % 7 == 0 else 10) for i in range(28)]
     first = [count(NOON - 28 * DAY - HOUR, 1)]
@@ -58,6 +60,7 @@ def test_the_usual_value_is_that_of_the_weekday_if_known(spark):
     assert unusual(spark, busy[:14]) == [(ARRIVALS, NOON, 1000, 10, 990 / 10**0.5)]
 
 
+@pytest.mark.slow
 def test_an_early_history_is_compared_with_the_hours_before(spark):
     def begun(hours: int) -> list[dict]:
         return [count(NOON - i * HOUR, 100) for i in range(1, hours + 1)] + [count(NOON, 200), count(NOON + HOUR, 100)]
@@ -75,6 +78,7 @@ def test_typical_durations_require_enough_messages(spark):
     assert unusual(spark, every_hour(10), histograms=[*days, few, slow]) == [(WAITING, NOON + HOUR, 180, 100, 10)]
 
 
+@pytest.mark.slow
 def test_the_comparison_range_has_its_own_usual_values(spark):
     asked = a_request(entity_ids=[1], span=ASKED.span, compared=Span(NOON - DAY, NOON - DAY + HOUR))
     tables = overview.tables(history(spark, asked, counts=every_hour(10, count(NOON - DAY, 300))))

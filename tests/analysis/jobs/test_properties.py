@@ -4,6 +4,8 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.history import Span
 from explorer.analysis.jobs.reports import properties
@@ -22,6 +24,7 @@ def region(name, **changes):
     return {"chosen_properties": json.dumps({"region": name}), "waiting_us": 10**6} | changes
 
 
+@pytest.mark.slow
 def test_values_are_compared_with_the_other_values_of_their_queue(spark):
     rows = [region("eu", result=outcomes.DEAD_LETTERED if i % 2 else outcomes.COMPLETED, size=512 + i) for i in range(40)]
     rows += [region("us", deliveries=2 if i == 0 else 1, size=600) for i in range(60)]
@@ -52,6 +55,7 @@ def test_the_value_with_longer_waits_is_found_in_its_queue(spark):
     assert [row for row in slow_values if row[2]] == [(1, "eu", 35)]
 
 
+@pytest.mark.slow
 def test_only_frequent_and_unusual_values_are_kept(spark, monkeypatch):
     """Of 30 sessions the most frequent ones, and the one that fails, which is not frequent; keys are not limited together."""
     monkeypatch.setattr(properties, "MOST_FREQUENT", 2)
@@ -65,12 +69,14 @@ def test_only_frequent_and_unusual_values_are_kept(spark, monkeypatch):
     assert listed(of(spark, rows)["values"], "value") == [("z",)]
 
 
+@pytest.mark.slow
 def test_the_same_values_are_counted_in_the_comparison_range(spark):
     rows = [region("eu"), region("us"), region("eu", ended_at=NOON - HOUR), region("ca", ended_at=NOON - HOUR)]
     tables = of(spark, rows, compared=Span(NOON - DAY, NOON))
     assert listed(tables["before"], "key", "value", "messages") == [("property:region", "eu", 1)]
 
 
+@pytest.mark.slow
 def test_a_session_is_stalled_while_messages_wait_and_no_message_leaves(spark):
     at = [(0, 1), (10, 20), (12, 21)]
     rows = [

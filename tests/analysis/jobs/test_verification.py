@@ -38,11 +38,13 @@ def broken(*frames) -> dict[str, int]:
     return results
 
 
+@pytest.mark.slow
 def test_an_intact_history_satisfies_all_rules(derived):
     assert verification.counted(*derived).count() > 300
     assert broken(*derived) == {}
 
 
+@pytest.mark.slow
 def test_each_kind_of_damage_violates_its_rule(derived):
     events, lived, tried, carried = derived
     assert broken(events, lived.where("sequence_number % 5 != 0"), tried, carried).keys() == {"ends"}

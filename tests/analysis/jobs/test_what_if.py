@@ -58,6 +58,7 @@ def direct():
     return replayable(lives, deliveries, [], 3600 * S, Traits(5))
 
 
+@pytest.mark.slow
 def test_replays_by_spark_equal_direct_replays(spark):
     tables = of(spark, {"time_to_live": 60 * S})
     there = direct()
@@ -90,6 +91,7 @@ def test_a_worker_does_not_need_the_package(tmp_path):
     assert done.stdout.strip() == str(expected), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settlement", ["complete", "dead-letter"])
 def test_outcomes_deliveries_and_refusals_are_read(spark, settlement):
     at = NOON + 50 * MINUTE

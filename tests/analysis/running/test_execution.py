@@ -146,6 +146,7 @@ def test_cancelling_ends_the_whole_process_group(run_job, monkeypatch, manner):
     eventually(lambda: not any(is_alive(pid) for pid in pids), 2)
 
 
+@pytest.mark.slow
 def test_a_stopping_worker_ends_its_child(run_job):
     with pytest.raises(execution.Stopped):
         run_job(SLEEPY, lambda: bool(row().step))
@@ -210,6 +211,7 @@ execution.execute({run_id}, {{}})
 """
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_no_running_run_and_no_process(transactional_db, settings, tmp_path):
     settings.RUNS_FOLDER = tmp_path / "runs"
     run = a_run()
@@ -288,6 +290,7 @@ def test_a_run_that_fails_ends_its_driver(run_job):
     assert run_job(SMALL)["jobs"] == 1
 
 
+@pytest.mark.slow
 def test_a_warm_driver_ends_with_its_launcher(transactional_db, settings, tmp_path):
     settings.RUNS_FOLDER = tmp_path / "runs"
     script = IDLE.format(runs=str(settings.RUNS_FOLDER), command=SMALL)

@@ -585,6 +585,7 @@ def test_internal_error_shows_no_stack_trace(queue, monkeypatch):
     assert "secret" not in detail and "Traceback" not in detail
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_many_messages_are_sent_and_received_over_many_connections(queue):
     limits = httpx.Limits(max_connections=32)
