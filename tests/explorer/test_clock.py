@@ -88,6 +88,12 @@ def test_the_page_of_a_clock_shows_its_time(queue, as_):
     assert f"Clock: real time, <time data-clock-now>{now_of(queue):%Y-%m-%d %H:}" in page
 
 
+def test_system_shows_the_time_of_each_clock_that_is_not_real(queue, as_):
+    namespaces.pause_clock(queue.namespace)
+    page = body_of(as_("viewer").get("/system/"))
+    assert f'<td class="nowrap">{now_of(queue):%Y-%m-%d %H:%M:%S}' in page
+
+
 def test_a_clock_is_paused_stepped_and_resumed_without_javascript(queue, move):
     page = f"/entities/{queue}?tab=locked"
     answer = move(queue.namespace, act="pause", page=page)
