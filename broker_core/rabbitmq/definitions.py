@@ -210,7 +210,7 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 
 class _Import:
-    """One import. there: the objects of each virtual host when first read, by kind and identity, as JSON."""
+    """One import. existing: the objects of each virtual host when first read, by kind and identity, as JSON."""
 
     def __init__(self, document: Any, definitions: Definitions, actor: Actor | None):
         self.document, self.definitions, self.actor = document, definitions, actor

@@ -40,7 +40,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Columns:
     """chosen: those of the query. offered: the properties of the listed messages, and the chosen ones. values: by sequence
-    number, what each chosen column contains. kept: the other parameters of the list."""
+    number, what each chosen column contains. other_parameters: the others of the query."""
 
     chosen: Sequence[Column]
     offered: Sequence[Column]

@@ -145,7 +145,7 @@ _namespaces = Recent(lambda: sandbox_names.without(reads.namespaces()))
 
 
 def switch(request: HttpRequest, current: str | None) -> Switch | None:
-    """here: the namespace of the page. None for a person who may see no namespace."""
+    """current: the namespace of the page. None for a person who may see no namespace."""
     try:
         known = [namespace for namespace in _namespaces.get() if not namespace.is_system] if _may_browse(request) else []
     except BrokerError:

@@ -22,7 +22,7 @@ def require_change(request: HttpRequest, saved: Saved, noun: str) -> None:
 
 
 def delete_saved(request: HttpRequest, saved: Saved | None, noun: str) -> None:
-    """Delete it, with a notice and an audit record. found: None, if it is gone, or of somebody who does not share it."""
+    """Delete it, with a notice and an audit record. saved: None if it is gone, or of somebody who does not share it."""
     if saved is None:
         messages.info(request, f"The {noun} was already deleted.")
         return

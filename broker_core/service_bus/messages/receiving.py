@@ -283,7 +283,8 @@ class _Taker:
     """Runs the statement of a receive. While the receives of a list pass its locked messages, that is another statement; each
     process remembers these lists.
 
-    given: the rows with their receivers. bounds_lag: whether the first call found messages far above the bounds of the list.
+    assignments: the rows with their receivers. bounds_lag: whether the first call found messages far above the bounds of the
+    list.
     """
 
     def __init__(self, name: str, receiver: Receiver, waiting: Sequence[Receiver], completion: _Completion | None):

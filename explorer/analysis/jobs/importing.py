@@ -2,7 +2,7 @@
 
 Specification: file, form ("csv" or "parquet"), columns (of the file, in its order), nanoseconds (columns of a Parquet file that
 are instants in nanoseconds), numbers_from (the queue's next number), and not_before (no message may have ended before this
-instant, ISO 8601; or null) with `kept` (the end of a sentence: why not).
+instant, ISO 8601; or null) with `too_old` (the end of a sentence: why not).
 
 Without `output`, the rows are only checked. The result has `rows` (how many there are), `refusal` (a sentence about the first row
 that cannot be imported) and `last_number`. With `output`, a folder to write, two events are written for each row: of the sending
