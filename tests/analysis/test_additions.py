@@ -41,7 +41,7 @@ def place(postgres, archive, settings, tmp_path):
 def orders():
     namespaces.ensure_namespace("old", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("old", "orders"))
-    return Entity.objects.get(path="orders")
+    return Entity.objects.get(namespace__name="old", path="orders")
 
 
 def called(*arguments: str) -> str:
