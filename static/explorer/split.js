@@ -22,8 +22,7 @@
 
   function keyOf(link) {
     if (isGroup) return new URLSearchParams(link.search).get("m");
-    const [, place, number] = link.pathname.match(MESSAGE);
-    return split.dataset.split === "many" ? `${decodeURIComponent(place)}/${number}` : number;
+    return link.pathname.match(MESSAGE).at(-1);
   }
 
   function withMessage(m) {
