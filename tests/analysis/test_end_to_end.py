@@ -47,7 +47,7 @@ def orders(archive, settings, tmp_path):
         cursor.execute("TRUNCATE vitrine_message_event, vitrine_message, vitrine_entity_counter")
     namespaces.ensure_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(ORDERS)
-    queue, until = Entity.objects.get(path="orders"), datetime.now(UTC).replace(microsecond=0)
+    queue, until = Entity.objects.filter(path="orders").latest("pk"), datetime.now(UTC).replace(microsecond=0)
     generation.record([queue], messages=2_000, days=1 / 8, until=until)
     service_bus.send(ORDERS, [Message(b"x", message_id=str(i)) for i in range(10)])
     service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 3)])

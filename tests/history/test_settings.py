@@ -28,7 +28,7 @@ def configured(archive_folder, postgres) -> EntityAddress:
 
 def test_settings_are_read_with_their_validity_archived_or_not(configured, postgres):
     entities.update_queue(configured, max_delivery_count=7)
-    entity = Entity.objects.get(path="orders")
+    entity = Entity.objects.filter(path="orders").latest("pk")
 
     def read(start: datetime, end: datetime) -> list[tuple]:
         return [

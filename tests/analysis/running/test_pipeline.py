@@ -95,7 +95,7 @@ def test_each_report_that_a_run_asks_for_is_stored_under_its_key(archive, settin
     namespaces.ensure_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("demo", "orders"))
     asked = [BY_SLUG["waiting"], BY_SLUG["flow"]]
-    form, scope = asked_of(asked, {"queue": Entity.objects.get(path="orders").pk})
+    form, scope = asked_of(asked, {"queue": Entity.objects.filter(path="orders").latest("pk").pk})
     run = submission.refresh(asked, scope, form, actor=Actor("user", "alice", Right.BROWSE | Right.OPERATE))
     assert run is not None
     folder = execution.RunFolder(run.pk)

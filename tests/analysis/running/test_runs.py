@@ -29,7 +29,7 @@ def queue():
     path = f"q-{uuid4().hex[:8]}"
     namespaces.ensure_namespace("runs", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("runs", path))
-    return Entity.objects.get(path=path)
+    return Entity.objects.filter(path=path).latest("pk")
 
 
 def request_of(queue):
