@@ -172,7 +172,7 @@ def changed_parts(before: str, after: str) -> list[str]:
 def seconds_to_deadline(fragments: Iterable[str], clock: ClockReading) -> float | None:
     """The time until the first countdown in these fragments ends; None: there is none."""
     now = clock.now.timestamp() * 1000
-    ahead = [ms - now for html in fragments for milliseconds in _DEADLINE.findall(html) if (ms := int(milliseconds)) > now]
+    ahead = [ms - now for html in fragments for digits in _DEADLINE.findall(html) if (ms := int(digits)) > now]
     return min(ahead) / 1000 / clock.rate if ahead and clock.rate else None
 
 
