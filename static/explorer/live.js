@@ -366,7 +366,7 @@
   const linkIn = (item) => item?.querySelector(".board-chip");
 
   let chips = new Map(); // id -> where the chip was before the swap, and its failed deliveries
-  let missing = new Map(); // those in no lane since the last swap, as a message that changes while the lanes are read
+  let missing = new Map(); // those in no lane for at most GHOST_MS, as a message that changes while the lanes are read
   let focusedChip = null; // its standIn has the focus while it is missing
 
   function rememberChips() {
@@ -384,8 +384,7 @@
     const board = document.querySelector("[data-board]");
     if (!board) return;
     followFocus(board);
-    const isMissing = ([id]) => !missing.has(id) && !document.getElementById(id);
-    missing = new Map([...chips].filter(isMissing)); // until the next swap
+    missing = missingChips();
     if (still.matches || document.hidden || !chips.size) return;
     const air = board.querySelector(".board-air");
     // All places are read before anything is added: else each flight would lay out the board once more.
@@ -406,6 +405,12 @@
       }
     }
     chips = new Map();
+  }
+
+  function missingChips() {
+    const now = performance.now();
+    const dated = [...chips].map(([id, place]) => [id, { until: now + GHOST_MS, ...place }]);
+    return new Map(dated.filter(([id, { until }]) => until > now && !document.getElementById(id)));
   }
 
   function fly(air, { left, top }, link, from, to) {
