@@ -31,21 +31,20 @@ def queue(on_cluster):
     return entities.create_queue(EntityAddress(name, "q")).address
 
 
-def processes_of(cluster) -> list[psutil.Process]:
-    postmaster = psutil.Process(int((cluster / "postmaster.pid").read_text().split()[0]))
-    return [postmaster, *postmaster.children()]
-
-
 @contextmanager
 def stopped(cluster):
-    """The postmaster stops first, so that it starts no process in the meantime."""
+    """The postmaster stops first and continues last: meanwhile no process is started, and none that ended is removed."""
+    postmaster = psutil.Process(int((cluster / "postmaster.pid").read_text().split()[0]))
     try:
-        for process in processes_of(cluster):
+        postmaster.suspend()
+        eventually(lambda: postmaster.status() == psutil.STATUS_STOPPED, 5)
+        for process in postmaster.children():
             os.kill(process.pid, signal.SIGSTOP)
         yield
     finally:
-        for process in processes_of(cluster):
+        for process in postmaster.children():
             os.kill(process.pid, signal.SIGCONT)
+        postmaster.resume()
 
 
 def responds_again():
