@@ -38,7 +38,8 @@ test-quarantine: WHICH := quarantine
 test-quick: WHICH := not slow and not quarantine
 test-quick: PATHS := $(RULES) tests/store tests/test_stories.py
 test-quarantine: NONE_IS_FINE := [ $$code -ne 5 ] || code=0;
-# In Python 3.11, a thread that formats a traceback makes ast.parse fail in another one (python/cpython#106905).
+# In Python 3.11, a thread that formats a traceback can make ast.parse fail in another one (python/cpython#106905): the carets
+# below a line are found by ast.parse. Without column positions there are no carets.
 $(TESTS): export PYTHONNODEBUGRANGES := 1
 $(TESTS): export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test test-slow test-quarantine: $(VENV)/spark.tried
