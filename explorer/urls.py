@@ -4,6 +4,7 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from . import addresses
+from .administration import overview as administration
 from .analysis.pages import archived_properties, deploys, landing, questions, runs
 from .analysis.reports import listing
 from .dead_letters import group, inbox
@@ -34,7 +35,6 @@ from .pages import (
     saved_filters,
     search,
     suggestions,
-    system,
     tail,
 )
 from .people import preferences
@@ -60,8 +60,8 @@ urlpatterns = [
     path("templates/", message_templates.message_templates, name="message_templates"),
     path("templates/rename/<int:template_id>/", message_templates.rename, name="rename_template"),
     path("templates/delete/<int:template_id>/", message_templates.delete, name="delete_template"),
-    path("system/", system.system, name="system"),
-    path("activity/", audit_log.audit_log, name="audit"),
+    path("administration/", administration.overview, name="administration"),
+    path("administration/activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
     path("learn/keys/", glossary.keys, name="keys"),
     path("learn/follow/<slug:code>/", lessons.follow, name="follow"),
@@ -112,8 +112,10 @@ for family in installed():
 
 MOVED = {  # addresses of earlier versions
     "find/": "explorer:messages",
-    "sweeps/": "explorer:system",
+    "sweeps/": "explorer:administration",
+    "system/": "explorer:administration",
     "audit/": "explorer:audit",
+    "activity/": "explorer:audit",
     "words/": "explorer:help",
 }
 urlpatterns += [

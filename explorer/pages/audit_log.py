@@ -26,7 +26,8 @@ def audit_log(request: HttpRequest) -> HttpResponse:
     rows = list(matching(query, hidden)[: ROWS + 1])
     page_rows = rows[:ROWS]
     context = {
-        "section": "audit", "form": form, "records": page_rows, "filtered": any(query[n] for n in ("actor", "queue", "outcome")),
+        "section": "administration", "tab": "activity", "form": form,
+        "records": page_rows, "filtered": any(query[n] for n in ("actor", "queue", "outcome")),
         "older": page_rows[-1].pk if len(rows) > ROWS else None,
     }  # fmt: skip
     return show(request, "audit", context)

@@ -3,9 +3,8 @@ the context variable `section`. Above them: the environment and the switch betwe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -33,8 +32,7 @@ class Place:
     """An entry of the navigation.
 
     name: what pages of this place give as `section`. keys: a key sequence that opens it. is_low: below the others, as it is about
-    Vitrine itself. needs_staff: only for users of the admin. count: the number beside the title, one of `counts`. hue: its
-    colour.
+    Vitrine itself. count: the number beside the title, one of `counts`. hue: its colour.
     """
 
     name: str
@@ -43,7 +41,6 @@ class Place:
     url_name: str
     keys: str = ""
     is_low: bool = False
-    needs_staff: bool = False
     count: str = ""
     hue: str = ""
 
@@ -65,21 +62,14 @@ PLACES = (
     Place("operations", "Operations", "operations", "explorer:operations", "g r"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),
     Place("help", "Learn", "book", "explorer:help", "g h"),
-    Place("audit", "Activity", "audit", "explorer:audit", "g a", is_low=True),
-    Place("system", "System", "system", "explorer:system", "g s", is_low=True),
-    Place("admin", "Admin", "gear", "admin:index", is_low=True, needs_staff=True),
+    Place("administration", "Administration", "gear", "explorer:administration", "g a", is_low=True),
 )
 
 
-def places(user: Any) -> list[Place]:
-    """The places that exist on this site for this user."""
-    return [place for place in PLACES if place.url and (user.is_staff or not place.needs_staff)]
-
-
-def in_groups(visible_places: Iterable[Place]) -> list[list[Place]]:
-    """The upper and the lower group."""
-    places = list(visible_places)
-    return [[place for place in places if place.is_low is low] for low in (False, True)]
+def places() -> list[list[Place]]:
+    """The places that exist on this site: the upper and the lower group."""
+    existing = [place for place in PLACES if place.url]
+    return [[place for place in existing if place.is_low is low] for low in (False, True)]
 
 
 def _read_counts() -> dict[str, int]:

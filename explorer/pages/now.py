@@ -160,7 +160,7 @@ _MAIN = {  # by rule: the word and the icon of its action, and of its entry
     "old": ("Open queue", "forward", "warning"),
     "disabled": ("Open settings", "gear", "warning"),
     "quota": ("Open queue", "forward", "warning"),
-    "task": ("Open System", "system", "warning"),
+    "task": ("Open tasks", "system", "warning"),
 }
 _PAGES = {"receivers": "receiver", "disabled": "entity_settings"}  # instead of the entity's page, if the family has it
 _RIGHTS = {"receivers": Right.LISTEN, "disabled": Right.MANAGE}
@@ -168,7 +168,7 @@ _RIGHTS = {"receivers": Right.LISTEN, "disabled": Right.MANAGE}
 
 def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
     word, icon, mark = _MAIN[item.rule]
-    entity, url = item.entity, reverse("explorer:system")
+    entity, url = item.entity, reverse("explorer:administration")
     target = url
     if entity is not None:
         pages, args = pages_of(entity.family), (entity.address.namespace, entity.address.path)

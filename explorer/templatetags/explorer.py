@@ -285,10 +285,10 @@ def preferences(context) -> Preferences:
     return Preferences.of(request.COOKIES) if request else Preferences()
 
 
-@register.simple_tag(takes_context=True)
-def navigation(context) -> list[list[places.Place]]:
-    """The places of the navigation for the signed-in user, in groups."""
-    return places.in_groups(places.places(context["request"].user))
+@register.simple_tag
+def navigation() -> list[list[places.Place]]:
+    """The places of the navigation, in groups."""
+    return places.places()
 
 
 @register.simple_tag(takes_context=True)

@@ -198,7 +198,7 @@ def test_the_key_sheet_opens_and_restores_the_focus(pages, browser):
     assert page.evaluate(f"{FOCUSED}.className") == "row-link"
     page.keyboard.press("g")
     page.keyboard.press("a")
-    page.wait_for_url("**/activity/")
+    page.wait_for_url("**/administration/")
 
 
 def test_single_keys_can_be_switched_off_and_never_act_while_typing(pages, browser):

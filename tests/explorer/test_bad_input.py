@@ -55,8 +55,9 @@ def hostile(db, as_):
         *(f"/messages/{address}/{number}" for number in (1, 2, 3, 4)),
         f"/entities/{address}?m=3", f"/compare/{address}?a=2&b=3", f"/send/{address}?like=2", f"/receive/main/{address}",
         f"/dead-letters/?q={address.namespace}", f"/dead-letters/dead-letter/{address}?m=2", "/operations/", "/filters/",
-        f"/filters/?text={quote(EVIL)}", "/locks/", f"/locks/?holder={quote(EVIL)}", f"/messages/?q={quote(EVIL)}", "/activity/",
-        f"/activity/?actor={quote(EVIL)}", f"/entities/{address}?q={quote(EVIL)}", f"/tail/?entity={address}", "/", "/entities/",
+        f"/filters/?text={quote(EVIL)}", "/locks/", f"/locks/?holder={quote(EVIL)}", f"/messages/?q={quote(EVIL)}",
+        "/administration/activity/", f"/administration/activity/?actor={quote(EVIL)}",
+        f"/entities/{address}?q={quote(EVIL)}", f"/tail/?entity={address}", "/", "/entities/",
         f"/entities/{named}", f"/messages/{named}/1", f"/send/{named}", f"/entities/?q={quote(EVIL)}", f"/{quote(EVIL)}/",
     ]  # fmt: skip
 
@@ -99,7 +100,7 @@ def test_binary_and_huge_bodies_cannot_be_edited_and_stay_unchanged(odd, as_):
 
 
 @pytest.mark.parametrize("query", ["q=%ff%fe", "q=id:%00", "m=%ff", "cursor=%ff", "tab=%ff"])
-@pytest.mark.parametrize("path", ["/entities/{at}", "/messages/", "/dead-letters/", "/locks/", "/activity/"])
+@pytest.mark.parametrize("path", ["/entities/{at}", "/messages/", "/dead-letters/", "/locks/", "/administration/activity/"])
 def test_a_link_with_invalid_utf_8_is_answered(shop, as_, path, query):
     answer = as_("operator").get(f"{path.format(at=shop)}?{query}")
     assert answer.status_code in (200, 400)

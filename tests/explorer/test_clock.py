@@ -90,7 +90,7 @@ def test_the_page_of_a_clock_shows_its_time(queue, as_):
 
 def test_system_shows_the_time_of_each_clock_that_is_not_real(queue, as_):
     namespaces.pause_clock(queue.namespace)
-    page = body_of(as_("viewer").get("/system/"))
+    page = body_of(as_("viewer").get("/administration/"))
     assert f'<td class="nowrap">{now_of(queue):%Y-%m-%d %H:%M:%S}' in page
 
 

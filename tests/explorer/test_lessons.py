@@ -194,7 +194,16 @@ def test_the_sandbox_of_another_user_is_neither_named_nor_readable(role, vera, a
     for path in paths:
         assert other.get(path).status_code == 404, path
         assert administrator.get(path).status_code == vera.get(path).status_code != 404, path
-    for path in ("/", "/map/", "/map/?view=table", "/entities/?all=1", "/tail/", "/insights/", "/activity/", "/messages/?q=x"):
+    for path in (
+        "/",
+        "/map/",
+        "/map/?view=table",
+        "/entities/?all=1",
+        "/tail/",
+        "/insights/",
+        "/administration/activity/",
+        "/messages/?q=x",
+    ):
         page = other.get(path)
         assert page.status_code == 200 and namespace not in body_of(page), path
     assert namespace not in body_of(administrator.get("/map/"))
@@ -735,7 +744,7 @@ def test_lists_about_all_namespaces_leave_out_sandboxes(vera, as_, transactional
         *(f"{message_list}?all=1" for message_list in LISTS),
         "/entities/?all=1",
         "/messages/?q=secret-1",
-        "/activity/",
+        "/administration/activity/",
     ):
         assert [place in body_of(client.get(address)) for client in people] == [True, False, True], address
     for address in (*LISTS, "/", "/entities/", "/map/", "/tail/"):
@@ -832,7 +841,7 @@ def test_the_activity_page_leaves_out_the_sandboxes_of_other_users(vera, as_, tr
     namespace = start(vera, "peek-lock").rstrip("/").rpartition("/")[2]
     vera.post(f"/clocks/{namespace}/", {"step": "5 s", "page": "/"})
     audit.done(Actor("user", "olga"), "note", target=f"{namespace}x, which only begins like it")
-    shown = [body_of(client.get("/activity/")) for client in (vera, as_("operator"))]
+    shown = [body_of(client.get("/administration/activity/")) for client in (vera, as_("operator"))]
     assert [f"{namespace}: 5 s" in page for page in shown] == [True, False]
     assert all(f"{namespace}x, which" in page for page in shown)
 

@@ -198,7 +198,7 @@ def test_hostile_template_names_are_escaped_everywhere(sends, as_):
         (f"{sends.url}?template={template.pk}", None),
         ("/templates/", None),
         ("/templates/", place),
-        ("/activity/", None),
+        ("/administration/activity/", None),
     ):
         page = client.get(url, query).content.decode()
         assert "<script>alert" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; {{ x }} {n}" in page, url

@@ -288,7 +288,7 @@ def test_a_live_update_reads_only_what_is_due(shop, as_, monkeypatch):
 def test_an_activity_links_to_its_entity_and_its_message(shop, as_):
     audit.done(WORKER, "abandon", shop, target="message 3")
     audit.done(WORKER, "purge", shop, target="messages 4, 5")
-    html = body_of(as_("viewer").get("/activity/"))
+    html = body_of(as_("viewer").get("/administration/activity/"))
     assert html.count(f'href="/entities/{shop.namespace}/{shop.path}"') == 2
     assert re.findall(r'href="(/messages/\w[^"]*)"', html) == [f"/messages/{shop.namespace}/{shop.path}/3"]
 
@@ -300,7 +300,7 @@ def test_system_lists_only_sweep_runs_with_an_effect(broker_database, as_):
             "VALUES ('expire_messages', now(), now(), %s, '')",
             [outcome],
         )
-    assert [did for _, _, did in as_("viewer").get("/system/").context["recent"]] == ["2 messages expired"]
+    assert [did for _, _, did in as_("viewer").get("/administration/").context["recent"]] == ["2 messages expired"]
 
 
 def test_system_says_that_sends_are_refused_because_the_disk_is_nearly_full(
@@ -308,13 +308,13 @@ def test_system_says_that_sends_are_refused_because_the_disk_is_nearly_full(
 ):
     settings.VITRINE_DISK_FOLDER, settings.VITRINE_DISK_RESERVE_MB = tmp_path, 100
     assert "nearly full" not in (
-        page := body_of(as_("viewer").get("/system/"))
+        page := body_of(as_("viewer").get("/administration/"))
     ) and "sends are refused below 100" in page.replace("\u00a0", " ")
     monkeypatch.setattr(room, "disk", lambda: room.Disk(60 * 2**20, 100 * 2**20))
-    assert "nearly full: sends are refused" in body_of(as_("viewer").get("/system/"))
+    assert "nearly full: sends are refused" in body_of(as_("viewer").get("/administration/"))
     settings.VITRINE_DISK_FOLDER = None
     monkeypatch.undo()
-    assert "Free on disk" not in body_of(as_("viewer").get("/system/")), "a server elsewhere"
+    assert "Free on disk" not in body_of(as_("viewer").get("/administration/")), "a server elsewhere"
 
 
 def test_system_shows_refusals_of_a_sweep(broker_database, as_):
@@ -324,5 +324,5 @@ def test_system_shows_refusals_of_a_sweep(broker_database, as_):
         "VALUES ('forward_messages', now(), now(), %s, '')",
         ['{"forwarded": 0, "refused": 2, "reasons": ["shop/orders: in use"]}'],
     )
-    html = body_of(as_("viewer").get("/system/"))
+    html = body_of(as_("viewer").get("/administration/"))
     assert html.count("2 refusals (shop/orders: in use)") == 2, "with the task, and in the latest work"

@@ -1,4 +1,4 @@
-"""The page System: background tasks, the namespaces' clocks, and the health of the database."""
+"""The first page of Administration: background tasks, the namespaces' clocks, and the health of the database."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from explorer import sandbox_names
 from explorer.frames import background_tasks
 from explorer.frames.shell import page, show
 from explorer.live.page import Live, live
+from explorer.pages import navigation
 from explorer.time_bar.clocks import ClockView
-
-from . import navigation
 
 REFRESH_SECONDS = 2.0
 EXAMINED, SHOWN = 200, 10  # latest runs: most have nothing to do
@@ -22,7 +21,7 @@ EXAMINED, SHOWN = 200, 10  # latest runs: most have nothing to do
 @live
 @page
 @require_GET
-def system(request: HttpRequest) -> HttpResponse:
+def overview(request: HttpRequest) -> HttpResponse:
     actor = request.actor
     health, runs = reads.health(actor=actor), reads.last_sweep_runs(actor=actor)
     tasks = background_tasks.sweeps(runs, health.read_at)
@@ -31,13 +30,14 @@ def system(request: HttpRequest) -> HttpResponse:
     clocks = [ClockView(row.name, row.family, row.is_system, row.clock, request.path) for row in namespaces]
     otherwise = [clock for clock in clocks if clock.clock.is_paused or clock.is_otherwise]
     context = {
-        "section": "system", "sweeps": tasks, "late": [task for task in tasks if task.lateness], "health": health,
+        "section": "administration", "tab": "overview", "sweeps": tasks,
+        "late": [task for task in tasks if task.lateness], "health": health,
         "recent": [(run, run.name.replace("_", " "), background_tasks.did(run.outcome)) for run in runs_with_work[:SHOWN]],
         "disk": room.disk(), "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
     }  # fmt: skip
     return show(
         request,
-        "system",
+        "administration/overview",
         context,
-        live=Live({"explorer/_system.html": 0.0, navigation.COUNTS: 0.0}, refresh_seconds=REFRESH_SECONDS),
+        live=Live({"explorer/administration/_overview.html": 0.0, navigation.COUNTS: 0.0}, refresh_seconds=REFRESH_SECONDS),
     )

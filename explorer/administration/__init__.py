@@ -1,0 +1,1 @@
+"""Administration: people, keys, policies, schedules, background tasks, activity and storage."""
