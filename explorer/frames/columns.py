@@ -20,13 +20,13 @@ from explorer.people.preferences import ONE_YEAR
 from .family import pages_of
 from .presenters import typed_text
 from .shell import BadQuery, wants_fragment
+from .view_menu import ColumnMenu, ColumnOption, column_menu
 
 PARAMETER, REMEMBER, COOKIE = "show", "remember", "vitrine_columns"
 APPLICATION = "prop."
 LONGEST_NAME = 128
 MOST_COLUMNS = 8
 MOST_OFFERED = 30
-_NOT_KEPT = (PARAMETER, REMEMBER, "cursor", "m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,11 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Columns:
     """chosen: those of the query. offered: the properties of the listed messages, and the chosen ones. values: by sequence
-    number, what each chosen column contains. other_parameters: the others of the query."""
+    number, what each chosen column contains."""
 
     chosen: Sequence[Column]
     offered: Sequence[Column]
     values: Mapping[int, Sequence[Any]]
-    other_parameters: Sequence[tuple[str, str]]
 
 
 def columns_of(request: HttpRequest, address: EntityAddress, rows: Sequence[MessageRow]) -> Columns:
@@ -61,8 +60,13 @@ def columns_of(request: HttpRequest, address: EntityAddress, rows: Sequence[Mess
         if keys
         else {}
     )
-    other_parameters = [(name, value) for name, values in request.GET.lists() if name not in _NOT_KEPT for value in values]
-    return Columns([_column(key, family) for key in keys], [_column(key, family) for key in offered], texts, other_parameters)
+    return Columns([_column(key, family) for key in keys], [_column(key, family) for key in offered], texts)
+
+
+def menu(query: QueryDict, columns: Columns) -> ColumnMenu:
+    """The section of the menu View that chooses the columns."""
+    options = [ColumnOption(column.key, column.title, column in columns.chosen) for column in columns.offered]
+    return column_menu(query, PARAMETER, options, takes_names=True)
 
 
 def chosen_keys(query: QueryDict) -> list[str]:

@@ -16,10 +16,13 @@ from django.utils.timezone import now
 from broker_core import reads
 from broker_core.common.errors import FilterError
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.reads import Matching, MessageFilter, MessageRow, Page, Tab
+from broker_core.reads import EntityRow, Matching, MessageFilter, MessageRow, Page, Tab
 from broker_core.reads.conditions import BodyText, JsonValue, NumberRange
 
-from .columns import columns_of
+from . import columns, view_menu
+from .family import pages_of
+from .query import parameters, with_changes
+from .view_menu import ViewMenu
 
 COUNT_SECONDS = 0.3
 _OLDEST_AMONG = 5_000  # messages examined for the oldest one of a list
@@ -48,7 +51,8 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class FilterField:
     """A filter as a page shows it. text: all conditions. typed: what the field contains: nothing, as the conditions are chips; a
-    filter that cannot be read, so that it can be corrected. cleared: the query of the page without a filter."""
+    filter that cannot be read, so that it can be corrected. cleared: the query of the page without a filter. kept: the other
+    parameters of the page, which the form passes on."""
 
     text: str
     filter: MessageFilter
@@ -56,6 +60,7 @@ class FilterField:
     problem: Problem | None = None
     typed: str = ""
     cleared: str = "?"
+    kept: Sequence[tuple[str, str]] = ()
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -68,14 +73,14 @@ class FilterField:
 def filter_of(request: HttpRequest, at: datetime) -> FilterField:
     """The filter in the query of a page: its parameters q, which may be several. at: now, by the clock of the list."""
     text = _text(request.GET)
-    cleared = _with(request.GET, "")
+    cleared, kept = _with(request.GET, ""), parameters(request.GET, without=("q",))
     tokens, problem = _read(text, at, request.actor)
     if problem:
-        return FilterField(text, MessageFilter(), problem=problem, typed=text, cleared=cleared)
+        return FilterField(text, MessageFilter(), problem=problem, typed=text, cleared=cleared, kept=kept)
     chips = [
         Chip(text[token.start : token.end], _with(request.GET, f"{text[: token.start]}{text[token.end :]}")) for token in tokens
     ]
-    return FilterField(text, MessageFilter(tuple(token.condition for token in tokens)), tuple(chips), cleared=cleared)
+    return FilterField(text, MessageFilter(tuple(token.condition for token in tokens)), tuple(chips), cleared=cleared, kept=kept)
 
 
 def problem_of(text: str, at: datetime, actor: Actor) -> Problem | None:
@@ -121,32 +126,46 @@ def saved_url(text: str, address: EntityAddress | None = None, tab: str = "") ->
 
 def _with(query: QueryDict, text: str) -> str:
     """The query with another filter, from the list's beginning."""
-    changed = query.copy()
-    for name in ("q", "cursor"):
-        changed.pop(name, None)
-    if text := " ".join(text.split()) if '"' not in text else text.strip():
-        changed["q"] = text
-    return f"?{changed.urlencode()}"
+    return with_changes(query, q=" ".join(text.split()) if '"' not in text else text.strip())
 
 
 def list_context(
+    request: HttpRequest,
+    entity: EntityRow,
+    address: EntityAddress,
+    tab: Tab,
+    filter_field: FilterField,
+    *,
+    order: str,
+    orders: Sequence[tuple[str, str]],
+    newest_first: bool,
+    cursor: str | None,
+) -> dict[str, Any]:
+    """The context of a list of an entity: its page of messages, its filter, how many match, and the menu of how it is shown.
+    orders: that can be chosen."""
+    listing = _list(request, address, tab, filter_field, newest_first=newest_first, cursor=cursor)
+    saved = saved_url(filter_field.text, address, request.GET.get("tab", ""))
+    view = ViewMenu(
+        target="messages",
+        orders=view_menu.orders(request.GET, orders, order),
+        columns=columns.menu(request.GET, listing["columns"]) if pages_of(entity.family).texts.application_properties else None,
+        saved_url=saved_url("", address, request.GET.get("tab", "")),
+    )
+    return {"filter": filter_field, "suggest_url": suggest_url(address, str(tab)), "saved_url": saved, "view": view, **listing}
+
+
+def _list(
     request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, *, newest_first: bool, cursor: str | None
 ) -> dict[str, Any]:
-    """The context of a list: its page of messages, its filter, and how many match."""
-    context = {
-        "filter": filter_field,
-        "suggest_url": suggest_url(address, str(tab)),
-        "saved_url": saved_url(filter_field.text, address, request.GET.get("tab", "")),
-    }
     if filter_field.problem:
-        return {**context, "page": NOTHING, "filtered": True, "columns": columns_of(request, address, ())}
+        return {"page": NOTHING, "filtered": True, "columns": columns.columns_of(request, address, ())}
     page = reads.list_messages(
         address, tab, filter=filter_field.filter, cursor=cursor, newest_first=newest_first, actor=request.actor
     )  # fmt: skip
     counted = _count(request, address, tab, filter_field, page) if filter_field else None
-    columns = columns_of(request, address, page.rows)
+    shown = columns.columns_of(request, address, page.rows)
     oldest = None if filter_field else _oldest(request, address, tab, filter_field, page)
-    return {**context, "page": page, "filtered": bool(filter_field), "matching": counted, "columns": columns, "oldest": oldest}
+    return {"page": page, "filtered": bool(filter_field), "matching": counted, "columns": shown, "oldest": oldest}
 
 
 def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, page: Page) -> MessageRow | None:

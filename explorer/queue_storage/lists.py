@@ -101,9 +101,9 @@ def context(request: HttpRequest, entity: EntityRow, form: StorageQuery) -> dict
         messages = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=request.actor)
         return common | {"receivers": receivers_of(entity, messages.rows, request.actor)}
     narrowed = filter_of(request, entity.clock.now).selecting(_BY_SLUG[tab].holds)
-    return common | {
-        **list_context(request, entity.address, Tab.ACTIVE, narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
-        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=request.actor)),
-        "orders": ORDERS,
-        "order": values["order"],
-    }
+    order = values["order"]
+    listing = list_context(
+        request, entity, entity.address, Tab.ACTIVE, narrowed, order=order, orders=ORDERS, newest_first=order != "oldest",
+        cursor=cursor,
+    )  # fmt: skip
+    return common | listing | ({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=request.actor))

@@ -249,15 +249,17 @@ def _listing(
         case "bindings":
             return {}
     narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])
-    listing = list_context(request, queue.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
+    order = values["order"]
+    listing = list_context(
+        request, entity, queue.address, Tab.ACTIVE, narrowed, order=order, orders=ORDERS, newest_first=order == "newest",
+        cursor=cursor,
+    )  # fmt: skip
     rows = listing["page"].rows
     facts = browsing.message_facts(queue.id, [row.sequence_number for row in rows], actor=actor)
     return {
         **listing,
         **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
         "lines": [_line(row, facts.get(row.sequence_number), is_fixed=bool(row.owner_id) and tab != "unacked") for row in rows],
-        "orders": ORDERS,
-        "order": values["order"],
     }
 
 

@@ -123,12 +123,12 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
         case "sessions":
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
     narrowed, newest_first = filter_of(request, entity.clock.now), is_newest_first(tab, values["order"])
-    return {
-        **list_context(request, entity.address, list_of(tab), narrowed, newest_first=newest_first, cursor=cursor),
-        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
-        "orders": DUE_ORDERS if tab == Tab.SCHEDULED else ORDERS,
-        "order": values["order"],
-    }
+    orders = DUE_ORDERS if tab == Tab.SCHEDULED else ORDERS
+    listing = list_context(
+        request, entity, entity.address, list_of(tab), narrowed, order=values["order"], orders=orders, newest_first=newest_first,
+        cursor=cursor,
+    )  # fmt: skip
+    return listing | ({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor))
 
 
 def list_of(tab: str) -> Tab:
