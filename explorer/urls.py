@@ -62,7 +62,8 @@ urlpatterns = [
     path("templates/delete/<int:template_id>/", message_templates.delete, name="delete_template"),
     path("administration/", administration.overview, name="administration"),
     path("administration/activity/", audit_log.audit_log, name="audit"),
-    path("learn/", glossary.glossary, name="help"),
+    path("learn/", lessons.learn, name="help"),
+    path("learn/glossary/", glossary.glossary, name="glossary"),
     path("learn/keys/", glossary.keys, name="keys"),
     path("learn/follow/<slug:code>/", lessons.follow, name="follow"),
     path("learn/sandboxes/", lessons.start, name="sandbox_start"),
@@ -116,7 +117,7 @@ MOVED = {  # addresses of earlier versions
     "system/": "explorer:administration",
     "audit/": "explorer:audit",
     "activity/": "explorer:audit",
-    "words/": "explorer:help",
+    "words/": "explorer:glossary",
 }
 urlpatterns += [
     path(old, RedirectView.as_view(pattern_name=new, query_string=True, permanent=True)) for old, new in MOVED.items()

@@ -27,7 +27,7 @@ from explorer.models import LessonProgress, Sandbox
 from explorer.people.roles import actor_for
 from explorer.time_bar.clocks import view_of
 
-from . import catalog, faults, following, sandboxes, scenario, words
+from . import catalog, faults, following, parts, sandboxes, scenario, words
 from .lesson import Expect, Lesson, Look, Step
 from .run import Run, run_of
 
@@ -61,8 +61,14 @@ class Statement:
     entry: timeline.Entry
 
 
-def lessons_of(user: Any) -> dict[str, Any]:
-    """The lessons and sandboxes of a person, for the page Learn."""
+@page
+@require_GET
+def learn(request: HttpRequest) -> HttpResponse:
+    """The first tab of Learn: the lessons, and the sandboxes of the person."""
+    return show(request, "lessons/learn", {"section": "help", **_lessons_of(request.user)}, fragment="lessons/learn")
+
+
+def _lessons_of(user: Any) -> dict[str, Any]:
     own = sandboxes.of(user)
     played = {sandbox.lesson: sandbox for sandbox in reversed(own) if sandbox.lesson}
     progress = {lesson_progress.lesson: lesson_progress for lesson_progress in LessonProgress.objects.filter(owner=user)}
@@ -94,7 +100,7 @@ def start(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
     if done.error:
         notify_error(request, done.error)
-        return HttpResponseRedirect(f"{reverse('explorer:help')}#lessons")
+        return HttpResponseRedirect(reverse("explorer:help"))
     return HttpResponseRedirect(reverse("explorer:sandbox", args=(done.result.namespace,)))
 
 
@@ -264,14 +270,18 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
     entity = _entity(places, look.queue)
     clock = view_of(sandbox.namespace, request.actor, page=request.get_full_path())
     context = _of_sandbox(sandbox, places, entity, look) | _of_viewer(request, sandbox, run, entity, follower)
-    context |= {"clock": clock.clock, "clock_view": clock, "error": done.error}
+    shown = _parts(run, places)
+    context |= {"clock": clock.clock, "clock_view": clock, "error": done.error, "parts": shown}
 
     def shared() -> dict[str, Any]:
         """What does not depend on who follows."""
         read = _message(sandbox, look, run, request, rows)
         if entity:
             newest = _newest(sandbox, entity, request)
-            read |= _board(request, entity, newest) | time_bar.of(request, entity, may_set=follower is None, newest=newest)
+            read |= _board(request, entity, newest) | time_bar.of(
+                request, entity, may_set=follower is None, newest=newest,
+                is_shown=parts.Part.CLOCK in shown, plays=parts.Part.SPEED in shown,
+            )  # fmt: skip
         return read | (_outcome(run) if run and not run.is_over else {})
 
     if run and follower and isinstance(request, LiveRequest):
@@ -314,6 +324,14 @@ def _of_viewer(
         "words": chosen if chosen in [str(pages.family) for pages in vocabularies] else sandbox.family,
         "controls": _controls(entity) if entity and not follower else [],
     }
+
+
+def _parts(run: Run | None, places: Sequence[EntityRow]) -> frozenset[parts.Part]:
+    """The parts of the screen that are shown."""
+    if run is None or run.is_over:
+        return parts.ALL
+    has_messages = bool(run.events) or any(row.counts.total for row in places)
+    return parts.needed(run.lesson.steps, run.index, has_messages=has_messages)
 
 
 def _alone(sandbox: Sandbox, now: datetime) -> dict[str, Any]:

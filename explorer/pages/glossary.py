@@ -1,4 +1,4 @@
-"""The pages Learn and Keyboard shortcuts: the glossary with the lessons, and the keys."""
+"""The glossary, the second tab of Learn, and the page of keyboard shortcuts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from django.views.decorators.http import require_GET
 
 from explorer.frames.glossary import TERMS
 from explorer.frames.shell import page, show
-from explorer.lessons import pages as lessons
 
 from .attention import RULES
 
@@ -30,8 +29,8 @@ FILTER_EXAMPLES = (
 @page
 @require_GET
 def glossary(request: HttpRequest) -> HttpResponse:
-    context = {"section": "help", "rules": RULES, "filter_examples": FILTER_EXAMPLES, **TERMS, **lessons.lessons_of(request.user)}
-    return show(request, "help", context, fragment="help")
+    context = {"section": "help", "rules": RULES, "filter_examples": FILTER_EXAMPLES, **TERMS}
+    return show(request, "glossary", context, fragment="glossary")
 
 
 @page

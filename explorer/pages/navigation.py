@@ -123,12 +123,13 @@ class NamespaceLink:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The switch between namespaces. words: what is in view. others: how many are not listed."""
+    """The switch between namespaces. words: what is in view. others: how many are not listed. is_sandbox: what is in view."""
 
     title: str
     words: str
     choices: tuple[NamespaceLink, ...]
     others: int
+    is_sandbox: bool = False
 
 
 _namespaces = Recent(lambda: sandbox_names.without(reads.namespaces()))
@@ -151,5 +152,6 @@ def switch(request: HttpRequest, current: str | None) -> Switch | None:
         )
     words = next((str(pages_of(namespace.family).container_noun) for namespace in known if namespace.name == current), "")
     subtitle = words or presenters.plural(len(known), "namespace", "namespaces")
-    title = current and sandboxes.title(getattr(request, "user", None), current) or current or "All namespaces"
-    return Switch(title, subtitle, tuple(links), max(0, len(known) - MOST_LISTED))
+    sandbox_title = sandboxes.title(getattr(request, "user", None), current) if current else ""
+    title = sandbox_title or current or "All namespaces"
+    return Switch(title, subtitle, tuple(links), max(0, len(known) - MOST_LISTED), bool(sandbox_title))

@@ -187,7 +187,7 @@ def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
         at += part
     return Entry(
         item, "needs-dead" if item.severity is Severity.BAD else "needs-warn", mark, url,
-        Action(word, target, icon, is_first), f"{reverse('explorer:help')}#attention-{item.rule}",
+        Action(word, target, icon, is_first), f"{reverse('explorer:glossary')}#attention-{item.rule}",
         sparklines.trend(item.trend, "Dead letters" if item.rule == "dead" else "Messages"), tuple(bar),
     )  # fmt: skip
 

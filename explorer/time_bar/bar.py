@@ -75,6 +75,7 @@ class TimeBar:
     the last event before `at`, and of the next one.
 
     may_set: whether this person may move the clock. travels: whether the bar leads to the past. page: where a form returns to.
+    is_shown: False for a bar that appears later. plays: whether it has the controls to play the clock, and the sliders.
     """
 
     namespace: str
@@ -88,6 +89,8 @@ class TimeBar:
     at: datetime | None = None
     before: datetime | None = None
     after: datetime | None = None
+    is_shown: bool = True
+    plays: bool = True
 
     @property
     def moves(self) -> list[tuple[str, datetime]]:

@@ -38,10 +38,12 @@ def of(
     travels: bool = True,
     page: str = "",
     newest: Sequence[Event] | None = None,
+    is_shown: bool = True,
+    plays: bool = True,
 ) -> dict[str, Any]:
     """The context of TEMPLATE. may_set: whether this person may move the clock; None: with the right to manage. travels: whether
     it leads to the past. page: where a form returns to without JavaScript; empty: this page. newest: the entity's newest events
-    first; None: those among the newest of the database."""
+    first; None: those among the newest of the database. is_shown, plays: see TimeBar."""
     actor, clock = request.actor, entity.clock
     allowed = Right.MANAGE in actor.rights if may_set is None else may_set
     changes = reads.next_changes(entity.address, limit=MOST_CHANGES, actor=actor)
@@ -56,6 +58,8 @@ def of(
         past=past(newest[:MOST_EVENTS], clock.now, entity.family),
         may_set=allowed,
         travels=travels,
+        is_shown=is_shown,
+        plays=plays or not clock.is_paused,
     )
     return {"time_bar": bar}
 

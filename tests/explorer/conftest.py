@@ -130,6 +130,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "administration": ["/administration/"],
         "audit": ["/administration/activity/", "/administration/activity/?outcome=refused"],
         "help": ["/learn/"],
+        "glossary": ["/learn/glossary/"],
         "keys": ["/learn/keys/"],
         "map": ["/map/", f"/map/?namespace={queue.namespace}&view=table", f"/map/?entity={topic}"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],

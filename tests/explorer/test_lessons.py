@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -38,6 +39,7 @@ from explorer import operations as bulk
 from explorer.frames.family import pages_of
 from explorer.frames.recent import Recent
 from explorer.lessons import catalog, following, lesson, pages, sandboxes, words
+from explorer.lessons import parts as screen_parts
 from explorer.lessons.scenario import in_words
 from explorer.lessons.stage import Stage
 from explorer.live.page import View, comparable
@@ -118,6 +120,45 @@ def test_a_step_is_completed_by_the_state_of_the_broker_whatever_caused_it(vera,
     vera.post(at, {"act": "next"})
     vera.post(f"/receive/main/{namespace}/orders", {"action": "receive", "count": "1", "mode": "peek-lock"})
     assert vera.get(at).context["done"]
+
+
+@pytest.mark.parametrize("slug", LESSONS)
+def test_a_part_of_the_screen_appears_with_the_step_that_uses_it_and_stays(slug):
+    steps, needed = catalog.lesson(slug).steps, screen_parts.needed
+    at = [needed(steps, i, has_messages=False) for i in range(len(steps))]
+    assert all(before <= after for before, after in pairwise(at))
+    assert "board" not in at[0] and "board" in at[1] and "board" in needed(steps, 0, has_messages=True)
+    assert "speed" not in at[-2] and at[-1] == screen_parts.ALL
+    for i, step in enumerate(steps[:-1]):
+        uses_clock = step.show == "clock" or any(do.action == "advance" for do in step.do)
+        assert ("clock" in at[i]) == (uses_clock or i > 0 and "clock" in at[i - 1])
+        assert ("timeline" in at[i]) == (step.show == "timeline" or i > 0 and "timeline" in at[i - 1])
+
+
+def test_the_first_step_shows_only_what_it_needs(vera, transactional_db):
+    at = start(vera, "peek-lock")
+    first = body_of(vera.get(at))
+    hidden = re.findall(r'id="(\w[\w-]*)"[^>]*\bhidden\b', first)
+    assert {"places", "timeline", "time-bar"} <= set(hidden)
+    assert "60×" not in first and "Look back" not in first and ">Play<" not in re.sub(r"\s+|<svg.*?</svg>", "", first)
+    for step in range(6):
+        vera.post(at, {"act": "answer", "answer": "1"})
+        vera.post(at, {"act": "do"})
+        shown = body_of(vera.get(at))
+        assert 'id="places" hidden' not in shown, step
+        vera.post(at, {"act": "next"})
+    last = body_of(vera.get(at))
+    assert "60×" in last and "Look back" in last and not re.search(r'id="(places|timeline|time-bar)"[^>]*\bhidden\b', last)
+
+
+def test_the_glossary_is_a_tab_of_its_own(vera, transactional_db):
+    lessons, glossary = body_of(vera.get("/learn/")), body_of(vera.get("/learn/glossary/"))
+    assert 'id="locked"' not in lessons and "learn.js" in lessons
+    for anchor in ("locked", "peek-lock", "filters", "attention-dead"):
+        assert f'id="{anchor}"' in glossary, anchor
+    assert vera.get("/words/")["Location"] == "/learn/glossary/"
+    words = len(re.sub(r"(?s)<(script|svg|style).*?</\1>|<[^>]*>", " ", lessons[lessons.index("<main") :]).split())
+    assert words < 600, words
 
 
 def test_a_message_that_was_not_sent_yet_has_no_timeline(vera, transactional_db):
@@ -928,6 +969,10 @@ def test_a_lesson_is_played_by_keyboard_alone(slug, live_site, new_context, sign
     context = new_context(viewport=DESK, bypass_csp=True)
     sign_in(context, vera)
     page = context.new_page()
+    if slug == LOOKED_AT:
+        page.goto(f"{live_site}/learn/#peek-lock")
+        page.wait_for_url("**/learn/glossary/#peek-lock")  # an address of earlier versions
+        assert problems(page) == []
     page.goto(f"{live_site}/learn/")
     assert slug != LOOKED_AT or problems(page) == []
     lesson, asked = catalog.lesson(slug), 0
@@ -1031,6 +1076,7 @@ def test_a_viewer_follows_a_presentation_and_answers(live_site, new_context, sig
     presenter.get_by_role("button", name=re.compile("Start.*Expiry under lock")).click()
     expect(presenter.locator("#step-title")).to_have_text(steps[0].title)
     assert presenter.evaluate(COUNT_IS_BELOW_ICON), "in the sidebar, which is folded here"
+    presenter.get_by_label("More actions").click()
     presenter.get_by_role("button", name="Present", exact=True).click()
     link = presenter.locator(".presented-bar a").first
     viewer.goto(f"{live_site}{link.get_attribute('href')}")

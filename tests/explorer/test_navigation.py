@@ -47,7 +47,7 @@ def test_a_navigation_item_that_the_site_lacks_is_left_out(monkeypatch):
 
 @pytest.mark.parametrize(("old", "new"),
     [("/sweeps/", "administration"), ("/system/", "administration"), ("/audit/", "audit"), ("/activity/", "audit"),
-     ("/words/", "help")],
+     ("/words/", "glossary")],
 )  # fmt: skip
 def test_addresses_of_earlier_versions_redirect_to_the_new_addresses(client, old, new):
     answer = client.get(f"{old}?actor=vera")
@@ -148,7 +148,7 @@ def test_a_value_that_is_slow_to_compute_is_cached_for_longer(monkeypatch):
 def test_a_term_opens_its_glossary_entry():
     html = Template('{% load explorer %}{% term "locked" "Locked" "head" %}').render(Context())
     assert 'popovertarget="term-locked-head"' in html and 'id="term-locked-head"' in html
-    assert "Held by one receiver" in html and "peek-lock" in html and f'href="{reverse("explorer:help")}#locked"' in html
+    assert "Held by one receiver" in html and "peek-lock" in html and f'href="{reverse("explorer:glossary")}#locked"' in html
 
 
 def test_an_unknown_term_in_a_template_raises():

@@ -47,7 +47,7 @@ def test_entities_that_need_attention_are_listed_with_a_reason_and_an_action(sho
     assert entry.action.url == f"/dead-letters/dead-letter/{shop.namespace}/{shop.path}?filter=reason%3DPaymentRefused"
     assert entry.action.word == "Open group" and f'href="{entry.action.url}"' in html
     assert "no &lt;money&gt;" in body_of(as_("operator").get(entry.action.url))
-    assert f'href="{reverse("explorer:help")}#attention-dead"' in html
+    assert f'href="{reverse("explorer:glossary")}#attention-dead"' in html
 
 
 def test_without_entries_the_page_says_that_all_is_well(broker_database, as_, namespace):
