@@ -1,4 +1,4 @@
-"""The initial schedule of each sweep. Later changes in the admin are not overwritten.
+"""The initial schedule of each sweep. Later changes by an administrator are not overwritten.
 
 A migration calls `create_missing`. A new sweep needs a migration that calls it again.
 """
@@ -6,11 +6,12 @@ A migration calls `create_missing`. A new sweep needs a migration that calls it 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import time, timedelta
 from typing import Any
 
 from django.utils import timezone
 
+from broker_core.common.durations import human
 from broker_core.sweeps.registry import SWEEPS
 
 QUEUE = "sweeps"
@@ -19,15 +20,12 @@ SHORTEST_EXPIRY_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A sweep's schedule. every_seconds None: once a night."""
+    """A background task's schedule. name: what it is about, as a noun. every_seconds None: once a night."""
 
     task: str
+    name: str
     every_seconds: int | None
     description: str
-
-    @property
-    def name(self) -> str:
-        return self.task.partition(".")[2].replace("_", " ")
 
     @property
     def expires_after_seconds(self) -> int:
@@ -36,16 +34,54 @@ class Schedule:
 
 
 SCHEDULES = (
-    *(Schedule(f"broker_core.{sweep.name}", sweep.every_seconds, sweep.description) for sweep in SWEEPS),
-    Schedule("explorer.end_dead_analyses", 60, "Ends analyses whose worker has died."),
+    *(Schedule(f"broker_core.{sweep.name}", sweep.title, sweep.every_seconds, sweep.description) for sweep in SWEEPS),
+    Schedule("explorer.end_dead_analyses", "Interrupted analyses", 60, "Ends analyses whose worker has died."),
     Schedule(
         "explorer.maintain_history",
+        "Preparation of analyses",
         None,
         "Derives lives from the archived history, counts past days, and merges their files, by Spark.",
     ),
-    Schedule("explorer.resume_operations", 10, "Continues operations whose worker has died."),
-    Schedule("explorer.remove_old_sandboxes", 600, "Removes sandboxes a day after they were started."),
+    Schedule("explorer.resume_operations", "Interrupted operations", 10, "Continues operations whose worker has died."),
+    Schedule("explorer.remove_old_sandboxes", "Old sandboxes", 600, "Removes sandboxes a day after they were started."),
 )
+
+
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_ANY = "*"
+
+
+def sentence(task: Any) -> str:
+    """When a periodic task runs, in words: "every 5 s", "every day at 03:17 UTC", "every Monday at 02:00 UTC"."""
+    if task.interval:
+        return f"every {human(task.interval.schedule.run_every)}".replace("every 1 day", "every day")
+    if not task.crontab:
+        return str(task.schedule)
+    crontab = task.crontab
+    at = time_of(crontab)
+    if at is None:
+        text = crontab.human_readable
+        return text[:1].lower() + text[1:]
+    day = "day" if crontab.day_of_week == _ANY else WEEKDAYS[int(crontab.day_of_week)]
+    return f"every {day} at {at:%H:%M} {crontab.timezone}"
+
+
+def time_of(crontab: Any) -> time | None:
+    """The time of day of a crontab that runs once a day or once a week; None: it is another one."""
+    if (crontab.day_of_month, crontab.month_of_year) != (_ANY, _ANY) or crontab.day_of_week not in (_ANY, *"0123456"):
+        return None
+    if not (crontab.hour.isdecimal() and crontab.minute.isdecimal()):
+        return None
+    return time(int(crontab.hour), int(crontab.minute))
+
+
+def period(task: Any) -> timedelta:
+    """The longest time between two runs of a periodic task, as far as its schedule says."""
+    if task.interval:
+        return task.interval.schedule.run_every
+    if not task.crontab or (task.crontab.day_of_month, task.crontab.month_of_year) != (_ANY, _ANY):
+        return timedelta(days=366)
+    return timedelta(days=1 if task.crontab.day_of_week == _ANY else 7)
 
 
 def create_missing(apps: Any) -> None:

@@ -5,6 +5,7 @@ from django.views.generic import RedirectView
 
 from . import addresses
 from .administration import overview as administration
+from .administration import storage, tasks
 from .analysis.pages import archived_properties, deploys, landing, questions, runs
 from .analysis.reports import listing
 from .dead_letters import group, inbox
@@ -61,6 +62,8 @@ urlpatterns = [
     path("templates/rename/<int:template_id>/", message_templates.rename, name="rename_template"),
     path("templates/delete/<int:template_id>/", message_templates.delete, name="delete_template"),
     path("administration/", administration.overview, name="administration"),
+    path("administration/background-tasks/", tasks.tasks, name="background_tasks"),
+    path("administration/storage/", storage.storage, name="storage"),
     path("administration/activity/", audit_log.audit_log, name="audit"),
     path("learn/", lessons.learn, name="help"),
     path("learn/glossary/", glossary.glossary, name="glossary"),
@@ -113,7 +116,7 @@ for family in installed():
 
 MOVED = {  # addresses of earlier versions
     "find/": "explorer:messages",
-    "sweeps/": "explorer:administration",
+    "sweeps/": "explorer:background_tasks",
     "system/": "explorer:administration",
     "audit/": "explorer:audit",
     "activity/": "explorer:audit",

@@ -20,9 +20,11 @@ Steps = Generator[Any, Any, Any]  # see store.driver
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A background task. every_seconds: the default interval, which an administrator can change; None: once a night."""
+    """A background task. title: what it is about, as a noun. every_seconds: the default interval, which an administrator can
+    change; None: once a night."""
 
     run: Callable[[], Any]
+    title: str
     every_seconds: int | None
     description: str
 

@@ -99,6 +99,7 @@ from .shared import (
     LinkedMessage,
     Page,
 )
+from .sizes import EntitySize, NamespaceSize, largest_entities, namespace_sizes
 from .timelines import (
     FROM_THE_BEGINNING,
     Event,

@@ -54,7 +54,7 @@ def forget_sessions(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
 
 
 SWEEPS = (
-    Sweep(forward_messages, 2, "Forwards messages that could not be forwarded on send."),
-    Sweep(forget_seen_ids, 30, "Removes message ids that are outside the duplicate detection window."),
-    Sweep(forget_sessions, 30, "Removes sessions that have no messages and no state."),
+    Sweep(forward_messages, "Forwarded messages", 2, "Forwards messages that could not be forwarded on send."),
+    Sweep(forget_seen_ids, "Duplicate detection", 30, "Removes message ids that are outside the duplicate detection window."),
+    Sweep(forget_sessions, "Empty sessions", 30, "Removes sessions that have no messages and no state."),
 )

@@ -40,28 +40,40 @@ def clean_up_archive() -> dict[str, Any]:
 
 
 _SHARED = (
-    Sweep(sweeps.activate_scheduled, 2, "Enqueues scheduled messages that are due."),
-    Sweep(sweeps.expire_messages, 5, "Removes expired messages, or moves them to the dead-letter queue."),
-    Sweep(sweeps.end_locks, 5, "Counts expired locks as failed deliveries and dead-letters messages that reached their maximum."),
-    Sweep(sweeps.roll_up_counts, 5, "Merges the entries from which counts, rates and charts are computed."),
-    Sweep(sweeps.delete_idle_entities, 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
-    Sweep(sweeps.advance_heads, 30, "Advances queue heads past removed messages, so that receives skip them."),
-    Sweep(sweeps.remove_deleted_entities, 30, "Removes the messages of deleted queues."),
+    Sweep(sweeps.activate_scheduled, "Scheduled messages", 2, "Enqueues scheduled messages that are due."),
+    Sweep(sweeps.expire_messages, "Expired messages", 5, "Removes expired messages, or moves them to the dead-letter queue."),
+    Sweep(
+        sweeps.end_locks,
+        "Expired locks",
+        5,
+        "Counts expired locks as failed deliveries and dead-letters messages that reached their maximum.",
+    ),
+    Sweep(sweeps.roll_up_counts, "Counts and charts", 5, "Merges the entries from which counts, rates and charts are computed."),
+    Sweep(sweeps.delete_idle_entities, "Idle queues", 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
+    Sweep(sweeps.advance_heads, "Queue positions", 30, "Advances queue heads past removed messages, so that receives skip them."),
+    Sweep(sweeps.remove_deleted_entities, "Deleted queues", 30, "Removes the messages of deleted queues."),
     Sweep(
         sweeps.purge_hidden_messages,
+        "Undo of operations",
         60,
         "Deletes what operations removed 30 minutes ago, files of exports after a day, and old records of operations.",
     ),
-    Sweep(archive_events, 600, "Writes the history to Parquet files."),
-    Sweep(runs.forget_sweep_runs, 600, "Removes old records of sweep runs."),
+    Sweep(archive_events, "Archive of the history", 600, "Writes the history to Parquet files."),
+    Sweep(runs.forget_sweep_runs, "Records of background tasks", 600, "Removes old records of sweep runs."),
     Sweep(
         maintain_event_partitions,
+        "Retention of the history",
         3600,
         "Creates history partitions for the next days, indexes those of past days, drops old archived ones, and deletes the "
         "archived days that a namespace does not keep.",
     ),
-    Sweep(clean_up_archive, None, "Deletes archived files that no reader needs, and archives changes of settings."),
-    Sweep(sweeps.check_ledger, None, "Verifies all counts against the stored messages."),
+    Sweep(
+        clean_up_archive,
+        "Archive cleanup",
+        None,
+        "Deletes archived files that no reader needs, and archives changes of settings.",
+    ),
+    Sweep(sweeps.check_ledger, "Verification of counts", None, "Verifies all counts against the stored messages."),
 )
 _OF_FAMILIES = (sweep for family in installed() for sweep in family.sweeps)
 SWEEPS = tuple(sorted((*_SHARED, *_OF_FAMILIES), key=lambda sweep: sweep.every_seconds or math.inf))

@@ -22,5 +22,7 @@ class Tab:
 
 TABS = (
     Tab("overview", "Overview", "administration"),
+    Tab("tasks", "Background tasks", "background_tasks"),
     Tab("activity", "Activity", "audit"),
+    Tab("storage", "Storage", "storage"),
 )

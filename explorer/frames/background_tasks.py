@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
 from broker_core import reads
 from broker_core.common.durations import human
 from broker_core.reads import SweepRun
+from explorer import schedules
 
 from .presenters import age
 
 GRACE = timedelta(seconds=15)  # delays of beat and the worker
-ONE_DAY = timedelta(days=1)  # the period of a crontab schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One sweep. lateness: why it is late, in words; empty: it is not. is_refused: whether its last run was refused something."""
+    """One sweep. id: of its schedule. run_name: under which its runs are recorded. lateness: why it is late, in words; empty:
+    it is not. is_refused: whether its last run was refused something."""
 
+    id: int
+    run_name: str
     name: str
     description: str
     every: str
@@ -48,8 +52,12 @@ def tasks() -> list[Task]:
 
 def sweeps(runs: Mapping[str, SweepRun], now: datetime) -> list[Sweep]:
     """All background tasks by name."""
-    known = PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
-    return [sweep(task, runs.get(_run_name(task)), now) for task in known]
+    return [sweep(task, runs.get(_run_name(task)), now) for task in periodic_tasks()]
+
+
+def periodic_tasks() -> QuerySet[PeriodicTask]:
+    """The schedules of all background tasks by name."""
+    return PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
 
 
 _RESULTS = {  # by name of a count, the text for one and for several
@@ -71,12 +79,10 @@ _RESULTS = {  # by name of a count, the text for one and for several
 
 
 def sweep(task: PeriodicTask, last: SweepRun | None, now: datetime) -> Sweep:
-    period = task.interval.schedule.run_every if task.interval else ONE_DAY
-    every = human(period) if task.interval else "once a day" if task.crontab else str(task.schedule)
     return Sweep(
-        task.name, task.description, every, task.enabled, last, did(last.outcome) if last else "",
-        bool(last and last.outcome.get("refused")),
-        lateness(last, period, now, task.enabled, task.date_changed),
+        task.pk, _run_name(task), task.name, task.description, schedules.sentence(task), task.enabled, last,
+        did(last.outcome) if last else "", bool(last and last.outcome.get("refused")),
+        lateness(last, schedules.period(task), now, task.enabled, task.date_changed),
     )  # fmt: skip
 
 

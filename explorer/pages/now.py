@@ -168,7 +168,7 @@ _RIGHTS = {"receivers": Right.LISTEN, "disabled": Right.MANAGE}
 
 def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
     word, icon, mark = _MAIN[item.rule]
-    entity, url = item.entity, reverse("explorer:administration")
+    entity, url = item.entity, reverse("explorer:background_tasks")
     target = url
     if entity is not None:
         pages, args = pages_of(entity.family), (entity.address.namespace, entity.address.path)

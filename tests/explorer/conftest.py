@@ -128,6 +128,8 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "tail": ["/tail/", f"/tail/?entity={at}&kinds=failures", f"/tail/?namespace={jobs.namespace}"],
         "configuration": ["/configuration/"],
         "administration": ["/administration/"],
+        "background_tasks": ["/administration/background-tasks/"],
+        "storage": ["/administration/storage/"],
         "audit": ["/administration/activity/", "/administration/activity/?outcome=refused"],
         "help": ["/learn/"],
         "glossary": ["/learn/glossary/"],

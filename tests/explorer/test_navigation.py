@@ -46,7 +46,7 @@ def test_a_navigation_item_that_the_site_lacks_is_left_out(monkeypatch):
 
 
 @pytest.mark.parametrize(("old", "new"),
-    [("/sweeps/", "administration"), ("/system/", "administration"), ("/audit/", "audit"), ("/activity/", "audit"),
+    [("/sweeps/", "background_tasks"), ("/system/", "administration"), ("/audit/", "audit"), ("/activity/", "audit"),
      ("/words/", "glossary")],
 )  # fmt: skip
 def test_addresses_of_earlier_versions_redirect_to_the_new_addresses(client, old, new):

@@ -4,17 +4,15 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.apps import apps
 from django.urls import reverse
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.reads import Times, TrafficPoint
-from broker_core.runtime import room
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
-from explorer import audit, schedules
+from explorer import audit
 from explorer.charts import sparklines
 from explorer.frames import recent
 from explorer.live.page import View
@@ -291,38 +289,3 @@ def test_an_activity_links_to_its_entity_and_its_message(shop, as_):
     html = body_of(as_("viewer").get("/administration/activity/"))
     assert html.count(f'href="/entities/{shop.namespace}/{shop.path}"') == 2
     assert re.findall(r'href="(/messages/\w[^"]*)"', html) == [f"/messages/{shop.namespace}/{shop.path}/3"]
-
-
-def test_system_lists_only_sweep_runs_with_an_effect(broker_database, as_):
-    for outcome in ('{"expired": 2}', '{"expired": 0}', "{}"):
-        connections.current().execute(
-            "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "
-            "VALUES ('expire_messages', now(), now(), %s, '')",
-            [outcome],
-        )
-    assert [did for _, _, did in as_("viewer").get("/administration/").context["recent"]] == ["2 messages expired"]
-
-
-def test_system_says_that_sends_are_refused_because_the_disk_is_nearly_full(
-    broker_database, as_, settings, tmp_path, monkeypatch
-):
-    settings.VITRINE_DISK_FOLDER, settings.VITRINE_DISK_RESERVE_MB = tmp_path, 100
-    assert "nearly full" not in (
-        page := body_of(as_("viewer").get("/administration/"))
-    ) and "sends are refused below 100" in page.replace("\u00a0", " ")
-    monkeypatch.setattr(room, "disk", lambda: room.Disk(60 * 2**20, 100 * 2**20))
-    assert "nearly full: sends are refused" in body_of(as_("viewer").get("/administration/"))
-    settings.VITRINE_DISK_FOLDER = None
-    monkeypatch.undo()
-    assert "Free on disk" not in body_of(as_("viewer").get("/administration/")), "a server elsewhere"
-
-
-def test_system_shows_refusals_of_a_sweep(broker_database, as_):
-    schedules.create_missing(apps)  # a test before may have emptied the tables
-    connections.current().execute(
-        "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "
-        "VALUES ('forward_messages', now(), now(), %s, '')",
-        ['{"forwarded": 0, "refused": 2, "reasons": ["shop/orders: in use"]}'],
-    )
-    html = body_of(as_("viewer").get("/administration/"))
-    assert html.count("2 refusals (shop/orders: in use)") == 2, "with the task, and in the latest work"

@@ -122,5 +122,10 @@ def end_connections() -> Steps:
 
 
 SWEEPS = (
-    Sweep(end_connections, 5, "Requeues messages and deletes exclusive queues of dead connections; ends overdue deliveries."),
+    Sweep(
+        end_connections,
+        "Dead connections",
+        5,
+        "Requeues messages and deletes exclusive queues of dead connections; ends overdue deliveries.",
+    ),
 )

@@ -49,6 +49,15 @@ SELECT sum(c.bytes_sent + (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_b
   FROM vitrine_entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
  WHERE e.namespace_id = n.id AND e.deleted_at IS NULL
 
+-- fragment: entity_bytes
+-- The size of the messages of each entity, dead letters among them.
+SELECT e.namespace_id, e.path,
+       (coalesce(c.bytes_sent, 0) + (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
+                                      WHERE b.entity_id = e.id AND b.until IS NULL)
+        + (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d WHERE d.entity_id = e.id))::bigint AS bytes
+  FROM vitrine_entity AS e LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+ WHERE e.deleted_at IS NULL
+
 -- name: namespaces_by_room
 -- What decides whether a namespace accepts sends: of those with a maximum size, whether the messages of its entities have reached
 -- it; and Vitrine's own.
@@ -68,6 +77,28 @@ SELECT coalesce(u.bytes, 0)::bigint AS bytes, c.now
        -- include: namespace_bytes
        ) AS u
  WHERE n.id = %(namespace_id)s;
+
+-- name: read_namespace_sizes
+-- The size of the messages of each namespace, and what limits it and its archive.
+SELECT n.id, n.name, n.family, n.is_system, coalesce(u.entities, 0)::int AS entities, coalesce(u.bytes, 0)::bigint AS bytes,
+       n.max_size_in_megabytes, n.archive_days
+  FROM vitrine_namespace AS n
+  LEFT JOIN (
+       SELECT s.namespace_id, count(*) AS entities, sum(s.bytes) AS bytes
+         FROM (
+              -- include: entity_bytes
+              ) AS s GROUP BY s.namespace_id) AS u ON u.namespace_id = n.id
+ WHERE n.deleted_at IS NULL
+ ORDER BY lower(n.name);
+
+-- name: read_largest_entities
+-- The entities whose messages use the most space, the largest first.
+SELECT n.name AS namespace_name, s.path, s.bytes
+  FROM (
+       -- include: entity_bytes
+       ) AS s JOIN vitrine_namespace AS n ON n.id = s.namespace_id AND n.deleted_at IS NULL AND NOT n.is_system
+ WHERE s.bytes > 0
+ ORDER BY s.bytes DESC, lower(n.name), s.path LIMIT %(max_count)s;
 
 -- name: namespace_holds
 -- What a namespace contains. Separate from lock_namespace, whose snapshot does not include the changes it waited for.
