@@ -18,6 +18,7 @@ from .map import pages as live_map
 from .operations import pages as operating
 from .operations import transfer
 from .pages import (
+    actor,
     audit_log,
     compare,
     configuration,
@@ -54,6 +55,7 @@ urlpatterns = [
     path("dead-letters/", inbox.inbox, name="dead_letters"),
     path(f"dead-letters/<slug:subqueue>/{ENTITY}", group.group, name="dead_letter_group"),
     path("locks/", locks.locks, name="locks"),
+    path("actors/<slug:kind>/<entity:name>/", actor.actor, name="actor"),
     path("messages/", search.search, name="messages"),
     path("filters/", saved_filters.saved_filters, name="saved_filters"),
     path("filters/save/", saved_filters.save, name="save_filter"),

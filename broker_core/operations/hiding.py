@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from broker_core.common.actors import actor_name
 from broker_core.common.errors import EntityNotFound
 from broker_core.runtime.room import require_reserve
 from broker_core.runtime.waiting import wake
@@ -51,7 +52,7 @@ def hide(batch: Batch, *, include_locked: bool = False, reason: str | None = Non
             del skipped[row.sequence_number]
             done += 1
         else:
-            skipped[row.sequence_number] = Skip(f"held by {row.locked_by or 'a receiver'}")
+            skipped[row.sequence_number] = Skip(f"held by {actor_name(row.locked_by) if row.locked_by else 'a receiver'}")
     return Outcome(done, skipped)
 
 

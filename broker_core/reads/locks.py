@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
+from broker_core.common.actors import parsed, spellings
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Family, Right, SubQueue
@@ -27,10 +28,21 @@ MOST_COUNTED = 20_000  # locks, by the ledger, whose holders are counted
 
 @dataclass(frozen=True, slots=True)
 class LockFilter:
-    """Conditions on locks. entities: whose. holder: a part of the holder's name (case-insensitive)."""
+    """Conditions on locks. entities: whose. holder: a part of the holder's name (case-insensitive). actor: exactly this holder,
+    as it is stored ("process:web-1"), whichever client used a key; a holder with a kind is meant so, too."""
 
     entities: EntityFilter = EntityFilter()
     holder: str = ""
+    actor: str = ""
+
+    @property
+    def holders(self) -> dict[str, Any]:
+        """The parameters of the fragment held_by."""
+        exactly = self.actor or (self.holder if parsed(self.holder).kind else "")
+        if exactly:
+            actors, prefixes = spellings(exactly)
+            return {"holder": None, "actors": actors, "prefixes": prefixes}
+        return {"holder": self.holder or None, "actors": None, "prefixes": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +136,26 @@ def locks(
         begins = after is not None and _order_of_row(chunk[0]) == _order(after[0])
         key = after[1] if begins and after else None
         rows = yield call(
-            "read_locks", entity_ids=[row.id for row in chunk], cap=EXAMINED, holder=filter.holder or None,
+            "read_locks", entity_ids=[row.id for row in chunk], cap=EXAMINED, **filter.holders,
             after_number=key if isinstance(key, int) else None, after_session=key if isinstance(key, str) else None,
             max_count=limit + 1 - len(collected),
         )  # fmt: skip
         collected += map(_lock, rows)
         if len(collected) > limit:
             break
-    matching, holders = yield from _holders(places, filter.holder)
+    matching, holders = yield from _holders(places, filter)
     page = tuple(collected[:limit])
     return Locks(page, page[-1].cursor if len(collected) > limit else None, matching, _largest(holders))
 
 
-def _holders(places: Sequence[Any], holder: str) -> Steps[tuple[Capped, list[Holder]]]:
+def _holders(places: Sequence[Any], filter: LockFilter) -> Steps[tuple[Capped, list[Holder]]]:
     """How many locks match, and who holds them; of the first MOST_COUNTED."""
     holders: list[Holder] = []
     counted = 0
     for chunk in _chunks(places):
         if counted >= MOST_COUNTED:
             return Capped(sum(entry.locks for entry in holders), capped=True), holders
-        rows = yield call("read_lock_holders", entity_ids=[row.id for row in chunk], cap=EXAMINED, holder=holder)
+        rows = yield call("read_lock_holders", entity_ids=[row.id for row in chunk], cap=EXAMINED, **filter.holders)
         holders += [Holder(row.holder or "", row.messages, row.sessions) for row in rows]
         counted += sum(row.locks for row in chunk)
     return Capped(sum(entry.locks for entry in holders)), holders
@@ -153,8 +165,9 @@ def _largest(holders: Iterable[Holder]) -> tuple[Holder, ...]:
     """The holders with the most locks, each once."""
     sums: dict[str, tuple[int, int]] = {}
     for holder in holders:
-        messages, sessions = sums.get(holder.name, (0, 0))
-        sums[holder.name] = messages + holder.messages, sessions + holder.sessions
+        name = str(parsed(holder.name))
+        messages, sessions = sums.get(name, (0, 0))
+        sums[name] = messages + holder.messages, sessions + holder.sessions
     joined = (Holder(name, *counts) for name, counts in sums.items() if name)
     return tuple(sorted(joined, key=lambda holder: (-holder.locks, holder.name))[:MOST_HOLDERS])
 

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from itertools import chain, pairwise
 from typing import Any
 
+from broker_core.common.actors import spellings
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import ACTOR_KINDS, TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
+from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
@@ -246,22 +247,18 @@ def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     return SearchResult(tuple(matches), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
 
 
-def _spellings(actor: str | None) -> list[str] | None:
-    """An actor as in events, if it may be given without its kind."""
-    return [actor, *(f"{kind}:{actor}" for kind in ACTOR_KINDS)] if actor else None
-
-
 def _events(filter: EventFilter, cursor: str | None, limit: int, max_scanned: int = SCAN_ROWS) -> Steps[Page[Event]]:
     require_count("limit", limit)
     events: list[Any] = []
     below, scanned, capped = _event_cursor(cursor), 0, False
     deadline = time.monotonic() + SCAN_SECONDS
+    actors, prefixes = spellings(filter.actor) if filter.actor else (None, None)
     while len(events) <= limit:
         rows = yield call(
             "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(events),
             since=filter.since, until=filter.until, entity_id=filter.entity_id, namespace=filter.namespace,
             kinds=[int(k) for k in filter.kinds] or None,
-            actors=_spellings(filter.actor), key_at=f"key:{filter.actor}@", message_id=filter.message_id,
+            actors=actors, prefixes=prefixes, message_id=filter.message_id,
             sequence_number=filter.sequence_number,
             except_namespaces=[name.lower() for name in filter.except_namespaces] or None,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from broker_core.common.types import EventKind, Family
 from broker_core.reads import Capped, Event, MessageRow, SessionRow
 from explorer.frames import presenters, timeline
+from explorer.frames.actors import ShownActor, shown_actor
 from explorer.frames.presenters import Deadline
 from explorer.frames.values import Badge, Lane
 
@@ -44,12 +45,21 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Some chips of a lane: those of a receiver, a session or a reason. note: beside its title. until: when its lock ends."""
+    """Some chips of a lane. of: their receiver, or the words for their session or reason. holder: who has locked the session;
+    until: when that lock ends."""
 
-    title: str
+    of: ShownActor | str
     chips: tuple[Chip, ...]
-    note: str = ""
+    holder: ShownActor | None = None
     until: datetime | None = None
+
+    @property
+    def title(self) -> str:
+        return str(self.of)
+
+    @property
+    def receiver(self) -> ShownActor | None:
+        return self.of if isinstance(self.of, ShownActor) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,34 +140,33 @@ def shown_lane(
     boxes: Iterable[Box] = (),
 ) -> ShownLane:
     """A lane with these messages, in its order. boxes: those that are shown even without messages."""
-    empty = {box.title: box for box in boxes}
-    inside: dict[str, list[Chip]] = {title: [] for title in empty}
+    empty = {box.of: box for box in boxes}
+    inside: dict[ShownActor | str, list[Chip]] = {of: [] for of in empty}
     loose: list[Chip] = []
     for row in rows:
         chip = chips[row.sequence_number]
-        title = lane.by(row) if lane.by else ""
-        (inside.setdefault(title, []) if title else loose).append(chip)
-    all_boxes = [_box(title, inside_chips, empty.get(title)) for title, inside_chips in sorted(inside.items())]
+        of = lane.by(row) if lane.by else ""
+        (inside.setdefault(of, []) if of else loose).append(chip)
+    all_boxes = [_box(of, inside[of], empty.get(of)) for of in sorted(inside, key=str)]
     total = count.value if isinstance(count, Capped) else count or 0
     text = str(count) if isinstance(count, Capped) else f"{count:,}" if count is not None else str(len(rows))
     return ShownLane(lane, tuple(loose), tuple(all_boxes), text, max(0, total - len(rows)), url)
 
 
-def _box(title: str, chips: Sequence[Chip], known: Box | None) -> Box:
-    return Box(title, tuple(chips), known.note if known else "", known.until if known else None)
+def _box(of: ShownActor | str, chips: Sequence[Chip], known: Box | None) -> Box:
+    return Box(of, tuple(chips), known.holder if known else None, known.until if known else None)
 
 
 def boxes_of_receivers(events: Iterable[Event], now: datetime) -> list[Box]:
     """The receivers that were seen recently, whether or not they hold messages."""
     received = (e for e in events if e.kind == EventKind.RECEIVED and e.actor and now - e.at <= SEEN_FOR)
-    names = {presenters.actor_name(event.actor) for event in received}
-    return [Box(name, ()) for name in sorted(names)]
+    return [Box(receiver, ()) for receiver in sorted({shown_actor(event.actor) for event in received}, key=str)]
 
 
 def boxes_of_sessions(sessions: Iterable[SessionRow]) -> list[Box]:
     """The sessions that somebody has locked."""
     return [
-        Box(session_title(session.session_id), (), presenters.actor_name(session.locked_by), session.locked_until)
+        Box(session_title(session.session_id), (), shown_actor(session.locked_by), session.locked_until)
         for session in sessions
         if session.locked_until
     ]

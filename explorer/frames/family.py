@@ -26,6 +26,7 @@ from broker_core.store.driver import Steps
 from explorer.bodies.display import Readable
 
 from .actions import Action
+from .actors import ActorConnection
 from .values import Act, Badge, BoardPages, Fact, Figure, StateLine
 
 View = Callable[..., HttpResponse]
@@ -362,6 +363,10 @@ class FamilyPages(ABC):
     def send_url(self, namespace: str, path: str) -> str:
         """The URL of the form that sends to an entity, or to what else the family sends to."""
         return reverse("explorer:send", args=(namespace, path))
+
+    def actor_connections(self, stored: str, viewer: Actor) -> Sequence[ActorConnection]:
+        """The connections of an actor, by how it is stored; none in families whose clients have no connections."""
+        return ()
 
     def exchange_url(self, namespace: str, name: str) -> str:
         """The URL of an exchange's page; empty: the family has no exchanges."""

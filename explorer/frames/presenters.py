@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from broker_core.common.durations import format_iso, human
-from broker_core.common.types import ACTOR_KINDS, Actor, EntityAddress, EntityStatus, SubQueue
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, SubQueue
 from broker_core.reads import EntityRow, Lock, MessageRow
 from broker_core.runtime.previews import Effect
 from explorer.live.instants import epoch_ms
 
+from .actors import shown_actor
 from .family import pages_of
 from .figures import at_hand
-from .values import Badge
+from .values import Badge, Fact
 
 STATUS_WORDS = {
     EntityStatus.ACTIVE: "Active",
@@ -163,14 +164,17 @@ def time_of_day(at: datetime, now: datetime) -> str:
 
 
 def actor_name(actor: str | None, me: Actor | None = None) -> str:
-    """An actor's name for people, the same on all pages: "orders-1" for "process:orders-1", "app" for "key:app@10.0.0.7", which
-    is a key with its client's address. "you" if it is `me`; "" for None."""
-    if actor and me is not None and actor in (str(me), me.holder_label):
-        return "you"
-    kind, _, name = (actor or "").partition(":")
-    if not name or kind not in ACTOR_KINDS:
-        return actor or ""
-    return name.partition("@")[0] or name if kind == "key" else name
+    """The name of an actor as all pages show it (frames/actors.py), in a sentence: "ada (you)" if it is `me`; "" for None."""
+    if not actor:
+        return ""
+    name = shown_actor(actor).name
+    return f"{name} (you)" if me is not None and actor in (str(me), me.holder_label) else name
+
+
+def by_actor(name: str, stored: str) -> Fact:
+    """A fact of this name: an actor."""
+    actor = shown_actor(stored)
+    return Fact(name, actor.name, f"from {actor.client}" if actor.client else "", url=actor.url)
 
 
 def typed_text(kind: str, text: str | None) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Who receives from an entity: its receivers by name, from its newest events and from the locks they hold now."""
+"""Who receives from an entity: its receivers, from its newest events and from the locks they hold now."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker_core import reads
 from broker_core.common.types import Actor, EventKind, HistoryLevel
 from broker_core.reads import EntityRow, Event, EventFilter, MessageRow
 
-from .presenters import actor_name
+from .actors import ShownActor, shown_actor
 
 NEWEST = 300  # events looked at
 MOST_HELD = 500  # locked messages counted by holder
@@ -27,7 +27,7 @@ class Receiver:
     last_at: its last event; None: it only holds messages.
     """
 
-    name: str
+    actor: ShownActor
     received: int
     completed: int
     failed: int
@@ -53,34 +53,23 @@ def receivers_of(entity: EntityRow, locked: Iterable[MessageRow], actor: Actor) 
 
 
 def summarised(locked: Iterable[MessageRow], events: Sequence[Event]) -> list[Receiver]:
-    """One line for each name, the latest first. A settlement counts for whoever received the message: a connection may settle
-    under another name than its consumers have. If the receive is older than these events, it counts for the consumer of the
-    settlements beside it, if there is one."""
-    locks: Counter[str] = Counter(actor_name(row.locked_by) for row in locked if row.locked_by)
-    by_name: dict[str, list[Event]] = {name: [] for name in locks}
-    holders: dict[int, str] = {}
-    consumers: dict[str, str] = {}  # by who settles
-    by_time = sorted(events, key=lambda event: event.event_id)
-    received_by: dict[int, str] = {}
-    for event in by_time:
-        actor = actor_name(event.actor)
-        if event.kind in TAKEN and actor:
-            holders[event.sequence_number] = actor
-        if name := holders.get(event.sequence_number):
-            received_by[event.event_id] = name
-            if actor:
-                consumers[actor] = name
-    for event in by_time:
-        actor = actor_name(event.actor)
-        if name := received_by.get(event.event_id) or consumers.get(actor) or actor:
-            by_name.setdefault(name, []).append(event)
-    receivers = [_receiver(name, own, locks[name]) for name, own in by_name.items()]
+    """One line for each receiver, the latest first. A settlement counts for whoever received the message: of old events, a
+    connection of RabbitMQ settles under another name than its consumers have."""
+    locks: Counter[ShownActor] = Counter(shown_actor(row.locked_by) for row in locked if row.locked_by)
+    by_actor: dict[ShownActor, list[Event]] = {actor: [] for actor in locks}
+    holders: dict[int, ShownActor] = {}
+    for event in sorted(events, key=lambda event: event.event_id):
+        if event.kind in TAKEN and event.actor:
+            holders[event.sequence_number] = shown_actor(event.actor)
+        if actor := holders.get(event.sequence_number) or (shown_actor(event.actor) if event.actor else None):
+            by_actor.setdefault(actor, []).append(event)
+    receivers = [_receiver(actor, own, locks[actor]) for actor, own in by_actor.items()]
     return sorted(
         receivers,
-        key=lambda receiver: (receiver.last_at is None, receiver.last_at and -receiver.last_at.timestamp(), receiver.name),
+        key=lambda receiver: (receiver.last_at is None, receiver.last_at and -receiver.last_at.timestamp(), receiver.actor.name),
     )
 
 
-def _receiver(name: str, events: Sequence[Event], holds: int) -> Receiver:
+def _receiver(actor: ShownActor, events: Sequence[Event], holds: int) -> Receiver:
     received, completed, failed = (sum(event.kind in kinds for event in events) for kinds in (TAKEN, DONE, FAILED))
-    return Receiver(name, received, completed, failed, holds, max((event.at for event in events), default=None))
+    return Receiver(actor, received, completed, failed, holds, max((event.at for event in events), default=None))

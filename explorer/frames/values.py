@@ -21,6 +21,8 @@ from broker_core.common.errors import (
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import Capped, Counted, EntityRow, MessageRow, Tab
 
+from .actors import ShownActor
+
 _STATUS = (
     (EntityNotFound, 404),
     (MessageNotFound, 404),
@@ -92,7 +94,8 @@ class Lane:
     slug:   of the tab that lists the same messages. word, hue, icon, note: its head. nothing: the text if it is empty.
     tab, holds: its list, as for reads.list_messages. has: (message row) -> whether it belongs to the lane.
     count:  how many messages; None: unknown.
-    by:     (message row) -> the title of the box that it is in; None: there are no boxes. by_session: the boxes are sessions.
+    by:     (message row) -> the title of the box that it is in, or its receiver; None: there are no boxes. by_session: the boxes
+            are sessions.
     place:  another entity, whose messages these are.
     """
 
@@ -107,7 +110,7 @@ class Lane:
     has: Callable[[MessageRow], bool]
     holds: tuple[int, ...] | None = None
     newest_first: bool = False
-    by: Callable[[MessageRow], str] | None = None
+    by: Callable[[MessageRow], ShownActor | str] | None = None
     by_session: bool = False
     place: EntityAddress | None = None
 

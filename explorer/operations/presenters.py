@@ -104,10 +104,6 @@ class Line:
         return f"{self.verb.verb} {number}{self.target}"
 
     @property
-    def by(self) -> str:
-        return self.operation.actor.removeprefix("user:")
-
-    @property
     def target(self) -> str:
         to = self.operation.options.get("to")
         return f" {pages_of(self.operation.family).operations.target_words(to)}" if to else ""

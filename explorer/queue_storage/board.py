@@ -8,7 +8,7 @@ from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.frames import figures
-from explorer.frames.presenters import actor_name
+from explorer.frames.actors import shown_actor
 from explorer.frames.values import BoardPages, Lane
 
 from . import counts
@@ -37,7 +37,7 @@ class StorageBoard(BoardPages):
             Lane(
                 "leased", "leased", "locked", "locked", "until the visibility timeout ends", "No leased messages.", Tab.ACTIVE,
                 counts.leased, lambda row: row.display_state in _LEASED, (int(HoldKind.GET), int(HoldKind.UPDATE)),
-                by=lambda row: actor_name(row.locked_by) or "a client",
+                by=lambda row: shown_actor(row.locked_by) if row.locked_by else "a client",
             ),
             Lane(
                 "expired", "expired", "expired", "expired", "no longer visible", "No expired messages.", Tab.ACTIVE,

@@ -12,7 +12,7 @@ from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.explaining import Code
 from broker_core.reads import EntityRow, Explanation, MessageDetail
 from explorer.frames.family import MessageRecord
-from explorer.frames.presenters import absolute, actor_name, filesize, plural, time_of_day
+from explorer.frames.presenters import absolute, actor_name, by_actor, filesize, plural, time_of_day
 from explorer.frames.values import Fact, StateLine
 
 from .presenters import badge
@@ -73,7 +73,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
         facts.append(Fact("Visible" if row.visible_at <= row.read_at else "Visible again", at=row.visible_at))
     if row.locked_by and row.display_state not in (DisplayState.DELAYED, DisplayState.RESCHEDULED):
         leased = row.visible_at is not None and row.visible_at > row.read_at
-        facts.append(Fact("Leased by" if leased else "Last leased by", actor_name(row.locked_by)))
+        facts.append(by_actor("Leased by" if leased else "Last leased by", row.locked_by))
     if row.held_since:
         facts.append(Fact("Invisible since", at=row.held_since))
     facts.append(Fact("Inserted", at=row.enqueued_at))

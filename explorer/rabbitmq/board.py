@@ -7,7 +7,7 @@ from django.urls import reverse
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
-from explorer.frames.presenters import actor_name
+from explorer.frames.actors import shown_actor
 from explorer.frames.values import BoardPages, Lane
 
 UNACKED = 10  # in MessageFilter.holds
@@ -29,7 +29,7 @@ class RabbitBoard(BoardPages):
             Lane(
                 "unacked", "unacked", "locked", "locked", "delivered, not acknowledged", "No unacked messages.", Tab.ACTIVE,
                 lambda e: e.counts.locked, lambda row: row.display_state is DisplayState.UNACKED, (UNACKED,),
-                by=lambda row: actor_name(row.locked_by) or "unknown",
+                by=lambda row: shown_actor(row.locked_by) if row.locked_by else "unknown",
             ),
         ]  # fmt: skip
 

@@ -27,7 +27,7 @@ def state_line(detail: MessageDetail, explanation: Explanation | None, entity: E
     row, state_badge = detail.row, badge(detail.row)
     if row.display_state is DisplayState.UNACKED:
         is_own = row.locked_by == manual_consumers.name_for(actor)
-        holder = "you" if is_own else actor_name(row.locked_by) or "a connection"
+        holder = f"{actor.name} (you)" if is_own else actor_name(row.locked_by) or "a connection"
         since = f" Delivered at {time_of_day(row.last_received_at, row.read_at)}." if row.last_received_at else ""
         text = f"No other consumer gets it until it is requeued, which also happens when its channel or connection closes.{since}"
         return StateLine(state_badge, f"Unacknowledged, held by {holder}", text, covers=frozenset((Code.UNACKED,)))

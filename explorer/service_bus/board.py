@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_core.common.types import Actor, EntityKind, MessageState, SubQueue
 from broker_core.reads import EntityRow, MessageRow, Tab
 from broker_core.service_bus.rules.display_state import failures, is_locked
-from explorer.frames.presenters import actor_name
+from explorer.frames.actors import ShownActor, shown_actor
 from explorer.frames.values import BoardPages, Lane
 
 _NO_REASON = "no reason given"
@@ -63,8 +63,8 @@ def _is_locked(row: MessageRow) -> bool:
     return is_locked(row, row.read_at)
 
 
-def _holder(row: MessageRow) -> str:
-    return actor_name(row.locked_by) or "unknown"
+def _holder(row: MessageRow) -> ShownActor | str:
+    return shown_actor(row.locked_by) if row.locked_by else "unknown"
 
 
 def _session(row: MessageRow) -> str:

@@ -10,7 +10,7 @@ from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.explaining import Code
 from explorer.frames.family import MessageRecord
-from explorer.frames.presenters import actor_name, filesize, is_neglected, time_of_day
+from explorer.frames.presenters import actor_name, by_actor, filesize, is_neglected, time_of_day
 from explorer.frames.values import Fact, StateLine
 
 from .presenters import badge, deliveries
@@ -83,7 +83,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     row, address = detail.row, record.address
     facts = [_delivery_count(record, row)]
     if row.locked_by and row.display_state == DisplayState.LOCKED:
-        facts += [Fact("Locked by", actor_name(row.locked_by)), Fact("Locked until", at=row.locked_until)]
+        facts += [by_actor("Locked by", row.locked_by), Fact("Locked until", at=row.locked_until)]
     facts.append(Fact("Enqueued", at=row.enqueued_at))
     if row.dead_lettered_at:
         facts.append(Fact("Dead-lettered", at=row.dead_lettered_at))

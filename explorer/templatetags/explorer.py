@@ -25,6 +25,7 @@ from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import FoundMessage, MessageRow
 from explorer.bodies.invisible import visible
 from explorer.frames import glossary, presenters, shell, timeline
+from explorer.frames.actors import ShownActor, shown_actor
 from explorer.frames.columns import Columns
 from explorer.frames.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.frames.values import status_of
@@ -118,6 +119,15 @@ def slug_id(text: str) -> str:
 @register.simple_tag
 def icon(name: str) -> str:
     return mark_safe(f'<svg class="icon" aria-hidden="true"><use href="#i-{name}"/></svg>')
+
+
+@register.simple_tag
+def actor(of: ShownActor | str | None, *, link: bool = True) -> str:
+    """An actor: its icon and name, which lead to its page. of: also as in events. link: False inside another link or a button."""
+    it = of if isinstance(of, ShownActor) else shown_actor(of)
+    if not link:
+        return format_html('<span class="actor" title="{}">{}{}</span>', it.words, icon(it.icon), it.name)
+    return format_html('<a class="actor" href="{}" title="{}">{}{}</a>', it.url, it.words, icon(it.icon), it.name)
 
 
 @register.simple_tag

@@ -95,4 +95,4 @@ def test_without_a_next_change_time_alone_changes_nothing():
 
 
 def test_the_holder_is_named():
-    assert why_not(replace(Facts(), locked_until=AFTER, locked_by="user:ann"), NOON) == "Locked by user:ann for another 5 s."
+    assert why_not(replace(Facts(), locked_until=AFTER, locked_by="user:ann"), NOON) == "Locked by ann for another 5 s."

@@ -112,6 +112,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "locks": ["/locks/", f"/locks/?q={queue.namespace}&holder=worker"],
+        "actor": ["/actors/process/worker/", "/actors/broker/broker/"],
         "messages": ["/messages/", "/messages/?q=order-2", "/messages/?q=nothing", "/messages/?q=size>1"],
         "saved_filters": ["/filters/"],
         "message_templates": [

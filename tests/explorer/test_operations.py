@@ -39,7 +39,7 @@ def test_selected_messages_are_discarded_immediately_and_restored_from_the_notic
     back = f"/entities/{pages.at}?tab=active"
     data = {"kind": "discard", "tab": "active", "numbers": ["4", "5"], "next": back}
     page = body_of(client.post(f"/operate/{pages.at}", data, follow=True))
-    assert "Discarded 1 message. Skipped: 1 held by process:worker." in page
+    assert "Discarded 1 message. Skipped: 1 held by worker." in page
     assert reads.message(pages.shop, 5) is None and reads.message(pages.shop, 4) is not None
     act = AuditRecord.objects.latest("id")
     assert (act.action, act.outcome, act.target) == ("discard", "done", "messages 4, 5")

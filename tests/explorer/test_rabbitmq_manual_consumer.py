@@ -101,8 +101,8 @@ def test_held_messages_are_unacknowledged_on_the_users_own_connection(desk, as_)
     assert last_act().action == "hold" and last_act().target == "up to 1"
     assert 'value="hold" id="id_mode_4" required checked' in page, "the next is held, too, unless chosen otherwise"
     at = desk.url().split("/get/")[1]
-    assert "held by you" in body_of(client.get(f"/messages/{at}/1"))
-    assert "held by you" not in body_of(as_("viewer").get(f"/messages/{at}/1"))
+    assert " (you)" in body_of(client.get(f"/messages/{at}/1"))
+    assert " (you)" not in body_of(as_("viewer").get(f"/messages/{at}/1"))
     others = body_of(as_("viewer").get(f"/rabbitmq/connections/{at.removesuffix('/jobs')}/"))
     assert name_of(client) in others
 

@@ -333,7 +333,7 @@ def test_a_list_that_a_topic_lacks_is_a_400(pages, as_, tab):
 def test_a_message_page_explains_why_a_message_is_not_delivered(pages, as_, carts):
     session = service_bus.accept_session(carts, "cart-a", actor=WORKER)
     page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
-    assert "Active, but not delivered" in page and "is locked by process:worker" in page
+    assert "Active, but not delivered" in page and "is locked by worker" in page
     service_bus.close_session(session)
     assert "Active: next in line" in body_of(as_("viewer").get(f"/messages/{carts}/1"))
 

@@ -187,8 +187,8 @@ def test_locked_messages_are_skipped_with_their_holder(queue):
     service_bus.send(queue, [Message() for _ in range(3)])
     service_bus.receive(queue, actor=Actor("key", "worker", Right.ALL))
     done = start(Kind.PURGE, queue, "all")
-    assert (done.done, done.skipped, dict(done.reasons)) == (2, 1, {"held by key:worker": 1})
-    assert done.listed == [[1, "held by key:worker"]]
+    assert (done.done, done.skipped, dict(done.reasons)) == (2, 1, {"held by worker": 1})
+    assert done.listed == [[1, "held by worker"]]
 
 
 def test_an_operation_is_limited_to_its_filter_and_its_previewed_messages(queue):

@@ -61,7 +61,7 @@ def test_a_locked_message_names_its_holder_and_the_end_of_the_lock(queue):
     locked_reason = reason(queue, 1, Code.LOCKED)
     assert locked_reason.ends_at == message.locked_until
     assert locked_reason.values == {"locked_by": "user:ann", "locked_until": message.locked_until}
-    assert locked_reason.text == "Locked by user:ann for another 1 min."
+    assert locked_reason.text == "Locked by ann for another 1 min."
 
 
 def test_all_reasons_are_listed(make_queue, step):
@@ -172,7 +172,7 @@ def test_messages_of_a_locked_session_are_explained(make_queue, step):
     session = service_bus.accept_session(queue, "a", actor=Actor("user", "ann", Right.ALL))
     held = reason(queue, 3, Code.SESSION_LOCKED)
     assert (held.ends_at, held.values["locked_by"]) == (session.locked_until, "user:ann")
-    assert held.text == "Its session 'a' is locked by user:ann for another 20 s; only that receiver gets its messages (SB-114)."
+    assert held.text == "Its session 'a' is locked by ann for another 20 s; only that receiver gets its messages (SB-114)."
     assert service_bus.explain(queue, 2).deliverable
     service_bus.close_session(session)
     assert service_bus.explain(queue, 3).deliverable

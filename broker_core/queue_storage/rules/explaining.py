@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
+from broker_core.common.actors import actor_name
 from broker_core.common.durations import human
 from broker_core.common.explanations import QueuePosition, Reason
 
@@ -95,7 +96,7 @@ def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
 
 
 def _invisible(state: DisplayState, message: MessageFacts, until: datetime, now: datetime) -> Reason:
-    left, by = human(until - now), f" by {message.locked_by}" if message.locked_by else ""
+    left, by = human(until - now), f" by {actor_name(message.locked_by)}" if message.locked_by else ""
     values: dict[str, Any] = {"visible_at": until, "held_since": message.held_since, "held_by": message.locked_by}
     release = "or an operator releases it"
     match state:

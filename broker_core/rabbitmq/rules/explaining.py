@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from broker_core.common.actors import actor_name
 from broker_core.common.durations import human
 from broker_core.common.explanations import QueuePosition, Reason
 
@@ -116,13 +117,14 @@ def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = Queue
 
 
 def _unacked(message: MessageFacts, queue: QueueFacts, now: datetime) -> Reason:
-    by = f" to {message.locked_by}" if getattr(message, "locked_by", None) else ""
+    holder = getattr(message, "locked_by", None)
+    by = f" to {actor_name(holder)}" if holder else ""
     since = getattr(message, "held_since", None)
     ago = f" {human(now - since)} ago" if since else ""
     return Reason(
         Code.UNACKED,
         f"Delivered{by}{ago} and not acknowledged; requeued when its channel or connection closes (RMQ-123).",
-        {"held_by": getattr(message, "locked_by", None), "held_since": since},
+        {"held_by": holder, "held_since": since},
         queue.acknowledgement_timeout_at,
         "Its consumer acknowledges, rejects or requeues it, or its connection closes.",
     )

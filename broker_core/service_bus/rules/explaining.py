@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from broker_core.common.actors import actor_name
 from broker_core.common.durations import human
 from broker_core.common.explanations import QueuePosition, Reason
 from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, MessageState, SubQueue
@@ -157,7 +158,7 @@ def _of_session(message: MessageFacts, session: SessionFacts | None, now: dateti
     if session is None or message.state == MessageState.SCHEDULED:
         return
     if session.locked_until is not None and session.locked_until > now:
-        holder = session.locked_by or "somebody"
+        holder = actor_name(session.locked_by) if session.locked_by else "somebody"
         yield Reason(
             Code.SESSION_LOCKED,
             f"Its session '{session.session_id}' is locked by {holder} for another {human(session.locked_until - now)}; "
@@ -192,7 +193,7 @@ def _scheduled(at: datetime | None, now: datetime, entity: EntityFacts) -> Reaso
 
 
 def _locked(message: MessageFacts, until: datetime, now: datetime) -> Reason:
-    holder = f" by {message.locked_by}" if message.locked_by else ""
+    holder = f" by {actor_name(message.locked_by)}" if message.locked_by else ""
     return Reason(
         Code.LOCKED,
         f"Locked{holder} for another {human(until - now)}.",

@@ -77,3 +77,36 @@ WITH here AS MATERIALIZED (
      GROUP BY x.namespace_name, x.name, b.queue_id, t.name)
 SELECT * FROM links ORDER BY namespace_name, kind, source_id, source_exchange, target_id, target_exchange
  LIMIT %(max_links)s;
+
+-- name: read_actor_activity
+-- How many events of each kind an actor caused in each entity in the last `seconds`, among the newest max_events events of all
+-- namespaces. actors: how it may be stored; prefixes: with what it may begin. recent: those of the last rate_seconds;
+-- rate_seconds of the result: the time that these cover. Copies of a topic count for the topic only. Without an event there is
+-- one row.
+WITH here AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, clock_timestamp() - make_interval(secs => %(seconds)s::int) AS since,
+           clock_timestamp() - make_interval(secs => %(rate_seconds)s::int) AS recently
+), newest AS MATERIALIZED (
+    SELECT e.recorded_at, e.entity_id, e.kind, e.actor, e.details
+      FROM vitrine_message_event AS e
+     WHERE e.recorded_at >= (SELECT date_trunc('day', since, 'UTC') FROM here)   -- reads only the newest partitions
+     ORDER BY e.xid DESC, e.event_id DESC LIMIT %(max_events)s
+), looked_at AS MATERIALIZED (
+    SELECT count(*) AS examined, count(*) FILTER (WHERE recorded_at >= h.since) AS within,
+           CASE WHEN count(*) < %(max_events)s THEN h.since ELSE greatest(min(recorded_at), h.since) END AS since
+      FROM here AS h LEFT JOIN newest ON true GROUP BY h.since
+), own AS (
+    SELECT e.entity_id, e.kind, count(*)::int AS events, max(e.recorded_at) AS last_at,
+           (count(*) FILTER (WHERE e.recorded_at >= (SELECT recently FROM here)))::int AS recent
+      FROM newest AS e
+     WHERE e.recorded_at >= (SELECT since FROM here)
+       AND (e.actor = ANY (%(actors)s::text[])
+            OR EXISTS (SELECT FROM unnest(%(prefixes)s::text[]) AS p(text) WHERE starts_with(e.actor, p.text)))
+       AND (e.kind <> @EVENT_SENT OR e.details IS NULL OR NOT e.details ? 'published_from')
+     GROUP BY e.entity_id, e.kind)
+SELECT l.within AS examined, l.since, h.now,
+       greatest(1, extract(epoch FROM h.now - greatest(l.since, h.recently)))::float8 AS rate_seconds, o.*
+  FROM here AS h CROSS JOIN looked_at AS l
+  LEFT JOIN (SELECT own.*, n.name AS namespace_name, x.path, x.family, x.deleted_at IS NOT NULL AS is_deleted
+               FROM own JOIN vitrine_entity AS x ON x.id = own.entity_id JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+              WHERE %(except_namespaces)s::text[] IS NULL OR lower(n.name) <> ALL (%(except_namespaces)s::text[])) AS o ON true;

@@ -857,7 +857,8 @@ WITH looked_at AS MATERIALIZED (
             OR entity_id NOT IN (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
                                   WHERE lower(n.name) = ANY (%(except_namespaces)s::text[])))
        AND (%(kinds)s::smallint[] IS NULL OR kind = ANY (%(kinds)s::smallint[]))
-       AND (%(actors)s::text[] IS NULL OR actor = ANY (%(actors)s::text[]) OR starts_with(actor, %(key_at)s::text))
+       AND (%(actors)s::text[] IS NULL OR actor = ANY (%(actors)s::text[])
+            OR EXISTS (SELECT FROM unnest(%(prefixes)s::text[]) AS p(text) WHERE starts_with(actor, p.text)))
        AND (%(message_id)s::text IS NULL OR message_id = %(message_id)s)
        AND (%(sequence_number)s::bigint IS NULL OR sequence_number = %(sequence_number)s)
      ORDER BY looked_at.xid DESC, event_id DESC LIMIT %(max_count)s
@@ -1360,24 +1361,33 @@ locks AS MATERIALIZED (
             ORDER BY m.sequence_number LIMIT %(cap)s) AS m
      WHERE m.owner_id IS NOT NULL)
 
+-- fragment: held_by
+-- Whether lock `l` has this holder. holder: a part of the name. actors: exactly one of these, or it begins with one of prefixes.
+(%(holder)s::text IS NULL OR strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0)
+   AND (%(actors)s::text[] IS NULL OR l.holder = ANY (%(actors)s::text[])
+        OR EXISTS (SELECT FROM unnest(%(prefixes)s::text[]) AS p(text) WHERE starts_with(l.holder, p.text)))
+
 -- name: read_locks
 -- The locks of these entities, in this order: of each, its sessions by id, then its messages by number. after_session,
--- after_number: where a page begins in the first of them. holder: a part of the holder's name.
+-- after_number: where a page begins in the first of them. Of one holder: see held_by.
 WITH
 -- include: locks_of_entities
 SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, p.is_manual, l.*
   FROM locks AS l JOIN places AS p ON p.place = l.place
- WHERE (%(holder)s::text IS NULL OR strpos(lower(l.holder), lower(%(holder)s)) > 0)
+ WHERE
+       -- include: held_by
    AND (l.place > 1 OR l.number > coalesce(%(after_number)s::bigint, -1)
         OR %(after_number)s::bigint IS NULL AND (%(after_session)s::text IS NULL OR l.key > %(after_session)s COLLATE "C"))
  ORDER BY l.place, l.number NULLS FIRST, l.key LIMIT %(max_count)s;
 
 -- name: read_lock_holders
--- Who holds the locks of these entities, those with the most first. holder: a part of the name.
+-- Who holds the locks of these entities, those with the most first. Of one holder: see held_by.
 WITH
 -- include: locks_of_entities
 SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
-  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0
+  FROM locks AS l
+ WHERE
+       -- include: held_by
  GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
 
 -- name: read_dead_places

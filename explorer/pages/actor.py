@@ -1,0 +1,194 @@
+"""The page of an actor: what it sends and receives, what it holds, its failures, its connections and its latest events."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_http_methods
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.types import EntityAddress, EventKind, Family
+from broker_core.models import SharedAccessPolicy
+from broker_core.reads import ActorActivity, ActorInEntity, EntityFilter, Event, EventFilter, LockFilter, Locks
+from explorer import sandbox_names
+from explorer.charts import changes
+from explorer.charts.changes import Deploy
+from explorer.frames import releasing
+from explorer.frames.actors import BROKER, ActorConnection, ActorKind, ShownActor, shown_actor
+from explorer.frames.family import installed
+from explorer.frames.shell import Act, page, show, shown_or_acted_on
+from explorer.live.page import Live, LiveRequest, live
+from explorer.models import AuditRecord
+
+EVENTS = 25  # the latest ones
+LOCKS = 50
+DEPLOYS, DEPLOYS_WITHIN = 5, timedelta(days=7)
+DEEP = 1_000_000  # events that are searched for one of an actor of which nothing else is known
+SECONDS = 1.0  # between two drawings
+REFRESH_SECONDS = 2.0
+
+SENT = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
+RECEIVED = (EventKind.RECEIVED, EventKind.RECEIVED_AND_DELETED)
+COMPLETED = (EventKind.COMPLETED, EventKind.RECEIVED_AND_DELETED)
+ABANDONED = (EventKind.ABANDONED,)
+DEAD = (EventKind.DEAD_LETTERED,)
+LOST = (EventKind.LOCK_LOST, EventKind.SETTLE_REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an actor did: in an entity, or in all. sends, receives: messages a second, recently."""
+
+    sends: float
+    receives: float
+    sent: int
+    received: int
+    completed: int
+    abandoned: int
+    dead: int
+    lost: int
+
+    @property
+    def failures(self) -> int:
+        return self.abandoned + self.dead + self.lost
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLine:
+    """A line of the table: the work in an entity."""
+
+    address: EntityAddress
+    family: Family
+    is_deleted: bool
+    work: Work
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActorFacts:
+    """What is known of an actor."""
+
+    activity: ActorActivity
+    locks: Locks
+    events: tuple[Event, ...]
+    connections: tuple[ActorConnection, ...]
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.activity.entities or self.locks.rows or self.events or self.connections)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Those in which it acts."""
+        addresses = [*(entity.address for entity in self.activity.entities), *(lock.address for lock in self.locks.rows)]
+        return list(dict.fromkeys(address.namespace for address in addresses))
+
+
+@live
+@page
+@require_http_methods(["GET", "POST"])
+def actor(request: HttpRequest, kind: str, name: str) -> HttpResponse:
+    """GET shows the actor; POST releases one of its locks."""
+    if kind not in list(ActorKind):
+        raise EntityNotFound(name, "actor")
+    who = ShownActor(ActorKind(kind), name)
+    canonical = shown_actor(who.stored)
+    if canonical != who:
+        if canonical.client or isinstance(request, LiveRequest):
+            raise EntityNotFound(name, "actor")
+        return HttpResponseRedirect(canonical.url)
+    return shown_or_acted_on(request, lambda done=Act(): _show(request, who, done), lambda: _release(request))
+
+
+def _show(request: HttpRequest, who: ShownActor, done: Act) -> HttpResponse:
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True)
+    facts = _facts(request, who, hidden)
+    if not facts.is_known and not _exists(request, who, hidden):
+        raise EntityNotFound(who.name, "actor")
+    lines = [_line(entity, facts.activity.seconds) for entity in facts.activity.entities]
+    families = {row.name: row.family for row in reads.namespaces(actor=request.actor)}
+    context: dict[str, Any] = {
+        "section": "",
+        "who": who,
+        "facts": facts,
+        "total": work_of(facts.activity.entities, facts.activity.seconds),
+        "last_at": max(filter(None, (line.last_at for line in lines)), default=None),
+        "lines": lines,
+        "deploys": deploys_of(facts.namespaces, facts.activity.read_at),
+        "events": [(event, families.get(event.address.namespace) if event.address else None) for event in facts.events],
+        "error": done.error,
+    }
+    personal = sandbox_names.hides_others(request.user, request.actor)
+    parts = Live({"explorer/_actor.html": SECONDS}, refresh_seconds=REFRESH_SECONDS, personal=personal)
+    return show(request, "actor", context, status=done.status, live=parts)
+
+
+def _facts(request: HttpRequest, who: ShownActor, hidden: tuple[str, ...]) -> ActorFacts:
+    entities = EntityFilter(include_hidden=True, include_system=True, except_namespaces=hidden)
+    searched = EventFilter(actor=who.stored, except_namespaces=hidden)
+    connected = [row for pages in installed() for row in pages.actor_connections(who.stored, request.actor)]
+    return ActorFacts(
+        reads.actor_activity(who.stored, except_namespaces=hidden, actor=request.actor),
+        reads.locks(LockFilter(entities, actor=who.stored), limit=LOCKS, actor=request.actor),
+        reads.events(searched, limit=EVENTS, max_scanned=reads.MOST_ACTOR_EVENTS, actor=request.actor).rows,
+        tuple(row for row in connected if row.namespace not in hidden),
+    )
+
+
+def _exists(request: HttpRequest, who: ShownActor, hidden: Collection[str]) -> bool:
+    """Whether an actor without recent events exists: it has an account or a key, or something older is recorded of it."""
+    if who == BROKER or isinstance(request, LiveRequest):
+        return True
+    if who.kind is ActorKind.USER and get_user_model().objects.filter(username=who.name).exists():
+        return True
+    if who.kind is ActorKind.KEY and SharedAccessPolicy.objects.filter(name=who.name).exists():
+        return True
+    if AuditRecord.objects.filter(actor=who.stored).exists():
+        return True
+    searched = EventFilter(actor=who.stored, except_namespaces=tuple(hidden))
+    found = reads.events(searched, limit=1, max_scanned=DEEP, actor=request.actor)
+    return bool(found.rows) or found.capped
+
+
+def work_of(entities: Iterable[ActorInEntity], seconds: float) -> Work:
+    """What was done in these entities together. seconds: what the recent counts cover."""
+    entities = list(entities)
+
+    def of(kinds: Collection[EventKind]) -> int:
+        return sum(_sum(entity.counts, kinds) for entity in entities)
+
+    def rate(kinds: Collection[EventKind]) -> float:
+        return sum(_sum(entity.recent, kinds) for entity in entities) / seconds
+
+    return Work(rate(SENT), rate(RECEIVED), *map(of, (SENT, RECEIVED, COMPLETED, ABANDONED, DEAD, LOST)))
+
+
+def _sum(counts: Mapping[EventKind, int], kinds: Iterable[EventKind]) -> int:
+    return sum(counts.get(kind, 0) for kind in kinds)
+
+
+def _line(entity: ActorInEntity, seconds: float) -> WorkLine:
+    return WorkLine(entity.address, entity.family, entity.is_deleted, work_of([entity], seconds), entity.last_at)
+
+
+def deploys_of(namespaces: Iterable[str], end: datetime) -> list[tuple[Deploy, str]]:
+    """The newest deploys in these namespaces, each with its namespace."""
+    found = [(mark, name) for name in namespaces for mark in changes.deploys(name, end - DEPLOYS_WITHIN, end)]
+    return sorted(found, key=lambda item: item[0].at, reverse=True)[:DEPLOYS]
+
+
+def _release(request: HttpRequest) -> Act:
+    data = request.POST
+    address = EntityAddress(data.get("namespace", ""), data.get("path", ""))
+    number = data.get("number", "")
+    if number.isascii() and number.isdigit() and len(number) <= 18:
+        return releasing.release_message(request, address, int(number))
+    if data.get("session"):
+        return releasing.release_session(request, address, data["session"])
+    return Act(error=InvalidArgument("number", "must be the number of a locked message"))
