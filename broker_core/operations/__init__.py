@@ -28,4 +28,4 @@ from .records import (
     set_pace,
 )
 from .repairing import repaired
-from .undoing import undo_batch
+from .undoing import NOT_UNDONE, undo_batch

@@ -12,6 +12,8 @@ from .hiding import recall
 from .importing import recall_imported
 from .records import Kind, Operation
 
+NOT_UNDONE = "not undone: "  # begins the reason for which a message was not undone
+
 
 @use_case
 def undo_batch(namespace: str, token: str, operation: Operation, max_count: int, actor: str) -> Steps[tuple[Operation, bool]]:
@@ -24,7 +26,7 @@ def undo_batch(namespace: str, token: str, operation: Operation, max_count: int,
             done, left, last = yield from recall_imported(operation, max_count, actor)
         else:
             done, left, last = yield from recall(operation.id, operation.entity_id, operation.undo_position, max_count, actor)
-        listed, reasons = noted(operation, {number: Skip(f"not undone: {skip.why}") for number, skip in left.items()})
+        listed, reasons = noted(operation, {number: Skip(f"{NOT_UNDONE}{skip.why}") for number, skip in left.items()})
         after = replace(operation, undone=operation.undone + done, undo_position=last, listed=listed, reasons=reasons)
         yield write(after)
         return after, last > operation.undo_position

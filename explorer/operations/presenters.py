@@ -21,6 +21,7 @@ from explorer.frames.presenters import plural
 
 from .forms import FORMS
 from .selecting import count, selection
+from .tally import Tally, tally
 
 SECONDS_TO_COUNT = 0.1  # of the buttons of a filtered list
 MOST_AT_ONCE = 1_000  # more are done only after a page that says how many
@@ -140,14 +141,8 @@ class Line:
         return operation.processed / seconds if seconds > 1 else None
 
     @property
-    def left(self) -> int:
-        """Messages that were counted but left the list before the operation reached them. 0 if it was stopped before its end: it
-        did not reach the rest, which may still be in the list."""
-        operation = self.operation
-        was_stopped = operation.state is State.UNDONE and operation.position < operation.selection.up_to
-        if operation.counted is None or was_stopped or operation.state not in (State.DONE, State.UNDONE):
-            return 0
-        return max(0, operation.counted - operation.processed)
+    def tally(self) -> Tally:
+        return tally(self.operation)
 
     @property
     def took(self) -> str:
@@ -199,10 +194,6 @@ class Line:
             parts.append(f"properties {', '.join(f'{name}={value}' for name, value in options['properties'].items())}")
         return "; ".join(parts)
 
-    @property
-    def reasons(self) -> list[tuple[str, int]]:
-        return sorted(self.operation.reasons.items(), key=lambda pair: -pair[1])
-
 
 def report(operation: Operation) -> str:
     """The result of an operation, for a notice and the audit."""
@@ -218,10 +209,11 @@ def report(operation: Operation) -> str:
     )
     if operation.state is State.FAILED:
         text = f"{text} {operation.message}"
-    if operation.reasons:
-        skipped = ", ".join(f"{number:,} {why}" for why, number in Line(operation).reasons[:3])
+    numbers = tally(operation)
+    if numbers.skipped_why:
+        skipped = ", ".join(f"{number:,} {why}" for why, number in numbers.skipped_why[:3])
         text = f"{text} Skipped: {skipped}."
-    return text
+    return f"{text} Not attempted: {numbers.not_attempted:,}." if numbers.not_attempted else text
 
 
 def undo_report(operation: Operation) -> str:
