@@ -134,10 +134,12 @@ def dead_groups(filter: EntityFilter = EntityFilter(), *, actor: Actor | None = 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a message failed, and in which queue; empty: not known, or in the queue where it is."""
+    """Why a message failed, and in which queue; empty: not known, or in the queue where it is. attempts: how often it was
+    delivered before, in RabbitMQ how often it died; None: not known."""
 
     reason: str
     origin: str
+    attempts: int | None
 
 
 @use_case
@@ -148,7 +150,7 @@ def failures(
     left out."""
     require(actor, Right.BROWSE, address)
     rows = yield call("read_dead_reasons", entity_id=entity_id, subqueue=int(address.subqueue), numbers=list(numbers))
-    return {row.number: Failure(row.reason, row.origin) for row in rows}
+    return {row.number: Failure(row.reason, row.origin, row.attempts) for row in rows}
 
 
 def _caps(sizes: Sequence[int], cap: int) -> list[int]:

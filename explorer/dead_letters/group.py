@@ -135,13 +135,15 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
     open_number = bench.open or (rows.rows[0].sequence_number if rows.rows else None)
     note = notes.of_groups([(bench.address, bench.filter)]).get((bench.address, bench.filter))
     recent = core.newest(entity_id=entity.id, limit=20)
-    tried_repair = _tried_options(bench, recent)
+    tried_repair = _tried_repair(bench, recent)
+    listed = _with_failures(bench, rows.rows)
     context = {
         **about(request, entity),
         "section": "dead_letters",
         "bench": bench,
         "page": rows,
-        "rows": _with_failures(bench, rows.rows),
+        "rows": listed,
+        "common": _common(listed),
         "counted": counted,
         "note": note,
         "resubmits": bench.family.resubmits(bench.list, entity),
@@ -156,10 +158,10 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         "error": done.error,
     }
     if not isinstance(request, LiveRequest):
-        context |= _pane(bench, open_number, repair or {"form": tried_repair})
+        context |= _pane(bench, open_number, repair or {"form": _as_form(tried_repair)})
     seconds = SECONDS if counted.count <= MANY else SECONDS_OF_MANY
     live_part = Live(
-        {"explorer/dead_letters/_work.html": seconds, "explorer/dead_letters/_list.html": seconds},
+        {f"explorer/dead_letters/{part}.html": seconds for part in ("_work", "_list", "_dock")},
         entities=[entity],
         refresh_seconds=seconds,
     )
@@ -213,6 +215,16 @@ def _with_failures(bench: Bench, rows: Sequence[MessageRow]) -> list[tuple[Messa
     numbers = [row.sequence_number for row in rows]
     failures = reads.failures(bench.address, bench.entity.id, numbers, actor=bench.actor)
     return [(row, failures.get(row.sequence_number)) for row in rows]
+
+
+def _common(listed: Sequence[tuple[MessageRow, Failure | None]]) -> dict[str, str]:
+    """What all messages of the list have in common, which is shown once: reason, description and origin."""
+    values = {
+        "reason": {failure.reason if failure else "" for _, failure in listed},
+        "description": {row.dead_letter_description or "" for row, _ in listed},
+        "origin": {failure.origin if failure else "" for _, failure in listed},
+    }
+    return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
 
 
 def _neighbours(rows: Page[MessageRow], number: int | None) -> tuple[int | None, int | None]:
@@ -296,6 +308,11 @@ def _options(values: Mapping[str, Any], of_all: bool) -> dict[str, Any]:
     return options
 
 
+def _is_edited(values: Mapping[str, Any]) -> bool:
+    """Whether the form changes the open message."""
+    return bool(values["properties"].strip()) or _lines(values["body"]) != _lines(values["original"])
+
+
 def _lines(text: str) -> list[str]:
     """Browsers post line ends as CR LF."""
     return text.replace("\r\n", "\n").split("\n")
@@ -326,8 +343,10 @@ def _done(bench: Bench, action: str) -> Act:
             return _noted(bench)
         if action in ("pause", "resume", "stop", "undo"):
             return _controlled(bench, action)
-        if action in ("try", "repair-one", "try-repair"):
-            return _tried(bench, repair=action != "try", of_all=action == "try-repair")
+        if action in ("try", "try-repair"):
+            return _tried(bench, of_all=action == "try-repair")
+        if action == "repair-tried":
+            return _started(bench, Kind.REPAIR, _tried_repair(bench, core.newest(entity_id=bench.entity.id, limit=20)))
         if action in OF_ALL:
             return _started(bench, OF_ALL[action])
     except BrokerError as problem:
@@ -359,13 +378,14 @@ def _controlled(bench: Bench, action: str) -> Act:
     return Act(error=done.error, result=bench.url(op=operation.id))
 
 
-def _tried(bench: Bench, *, repair: bool, of_all: bool) -> Act:
-    """Resubmit the open message, repaired or as it is, and follow it. of_all: with the repair that is meant for all."""
+def _tried(bench: Bench, *, of_all: bool) -> Act:
+    """Resubmit the open message as the form shows it, and follow it. of_all: with the repair that is meant for all."""
     number = bench.open
     if number is None:
         raise InvalidArgument("m", "is missing: open a message first")
-    options = _options(_valid(RepairForm(bench.request.POST)), of_all) if repair else {}
-    kind = Kind.REPAIR if repair else Kind.RESUBMIT
+    values = _valid(RepairForm(bench.request.POST))
+    options = _options(values, of_all) if of_all or _is_edited(values) else {}
+    kind = Kind.REPAIR if options else Kind.RESUBMIT
     done = act(
         bench.request, f"{kind} one", bench.address,
         lambda: _one_started(bench, kind, number, options),
@@ -386,26 +406,30 @@ def _one_started(bench: Bench, kind: Kind, number: int, options: Mapping[str, An
     return operation
 
 
-def _tried_options(bench: Bench, recent: Sequence[Operation]) -> dict[str, Any]:
-    """The repair that was tried on one message, so that the rest can get it, too. A new body concerns only that message."""
-    if bench.tried is None:
-        return {}
+def _tried_repair(bench: Bench, recent: Sequence[Operation]) -> dict[str, Any]:
+    """The options of the repair that was tried on one message, so that the rest can get it, too. A new body concerns only that
+    message."""
     tried = (operation for operation in recent if operation.kind is Kind.REPAIR and operation.selection.numbers == (bench.tried,))
-    options = next(tried, None)
-    if options is None or "body" in options.options:
+    operation = next(tried, None)
+    return dict(operation.options) if operation and "body" not in operation.options else {}
+
+
+def _as_form(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a repair of all messages, as its form shows them."""
+    if not options:
         return {}
     return {
-        "patch": json.dumps(options.options["merge_patch"], ensure_ascii=False) if "merge_patch" in options.options else "",
-        **dict(zip(("find", "replace"), options.options.get("replace", ("", "")), strict=True)),
-        "properties": "\n".join(f"{name}={value}" for name, value in options.options.get("properties", {}).items()),
+        "patch": json.dumps(options["merge_patch"], ensure_ascii=False) if "merge_patch" in options else "",
+        **dict(zip(("find", "replace"), options.get("replace", ("", "")), strict=True)),
+        "properties": "\n".join(f"{name}={value}" for name, value in options.get("properties", {}).items()),
     }
 
 
-def _started(bench: Bench, kind: Kind) -> Act:
-    """Start an operation on all messages of the group."""
+def _started(bench: Bench, kind: Kind, repair: Mapping[str, Any] | None = None) -> Act:
+    """Start an operation on all messages of the group. repair: the options of a repair, if not those of the form."""
     values = _valid(PaceForm(bench.request.POST))
-    options: dict[str, Any] = {}
-    if kind is Kind.REPAIR:
+    options = dict(repair or {})
+    if kind is Kind.REPAIR and not options:
         options = _options(_valid(RepairForm(bench.request.POST)), of_all=True)
     if kind is Kind.MOVE:
         if not values["to"]:

@@ -26,7 +26,7 @@ from . import notes
 SECONDS = 5.0  # the newest messages of all lists are grouped so often while somebody looks
 SECONDS_OF_MANY = 20.0
 MANY = 50_000
-GROWING = 10  # messages within five minutes
+TREND = 20  # the height of a trend's picture
 
 
 class InboxQuery(forms.Form):
@@ -40,12 +40,13 @@ class InboxQuery(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A group in the inbox. share: of all examined, in percent. bars: heights of its trend in twelfths of an hour, up to 20."""
+    """A group in the inbox. share: of all examined, in percent. bars: of its trend in twelfths of an hour, (x, y, height) in a
+    picture 20 high; a period without failures is a line."""
 
     group: DeadGroup
     note: DeadLetterNote | None
     share: float
-    bars: tuple[tuple[int, int], ...]
+    bars: tuple[tuple[int, int, int], ...]
 
     @property
     def url(self) -> str:
@@ -55,11 +56,6 @@ class Line:
     def recent(self) -> int:
         """How many failed in the last five minutes."""
         return self.group.recent[-1]
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether so many failed in the last five minutes that a person should look at it now."""
-        return self.recent >= GROWING
 
     @property
     def recent_hour(self) -> int:
@@ -129,6 +125,6 @@ def _mentions(group: DeadGroup, text: str) -> bool:
 
 
 def _line(group: DeadGroup, note: DeadLetterNote | None, examined: int) -> Line:
-    highest = max(group.recent)
-    bars = tuple((place * 5, round(18 * count / highest) + 1 if count else 0) for place, count in enumerate(group.recent))
+    heights = [1 + round((TREND - 1) * count / max(1, *group.recent)) for count in group.recent]
+    bars = tuple((6 * place, TREND - height, height) for place, height in enumerate(heights))
     return Line(group, note, 100 * group.count / max(1, examined), bars)

@@ -127,8 +127,7 @@
     if (within("[data-pane-close]")) { event.preventDefault(); close(); return; }
     const shown = within("[data-pane-link]");
     if (shown && pane().contains(shown)) { event.preventDefault(); follow(shown); return; }
-    const repair = within('a[href="#repair-patch"]') && $("#repair-patch");
-    if (repair) { event.preventDefault(); showRepair(repair); return; }
+    if (within('a[href="#repair-patch"]')) { event.preventDefault(); showRepair(); return; }
     const row = within("table[data-rows] tbody tr, .chip-item");
     const link = row && split.contains(row) && $(".row-link, .board-chip", row);
     const other = within("a, button, input, label, select, summary, textarea");
@@ -139,7 +138,10 @@
   }
 
   // Only the pane scrolls to the repair of all messages, so that the list, the buttons and the progress stay in view.
-  function showRepair(field) {
+  async function showRepair() {
+    if (!$("#repair-patch") && links()[0]) await open(linkOf(opened()) ?? links()[0], "pushState");
+    const field = $("#repair-patch");
+    if (!field) return;
     const part = field.closest("details");
     const top = (element) => element.getBoundingClientRect().top;
     part.open = true;

@@ -239,14 +239,14 @@ def test_dead_letters_are_repaired_tried_resubmitted_at_a_pace_stopped_and_undon
     expect(heading).to_contain_text("410 dead letters")
 
     hand.starts()
-    hand.do(page.get_by_role("link", name="Repair all…"), "r")
+    hand.do(page.get_by_role("link", name="Repair…"), "r")
     hand.type('{"currency": "EUR"}')
     hand.do(page.get_by_role("button", name="Preview three"), "Control+Enter")
     expect(page.locator(".preview")).to_have_count(3)
     expect(page.locator(".preview").first).to_be_focused()
 
     hand.starts()
-    hand.do(page.locator("#repair").get_by_role("button", name="Try 1"), "t")
+    hand.do(page.get_by_role("button", name="Try repair on 1"), "t")
     expect(fate).to_contain_text("Message 410: ")
     expect(fate).to_be_focused()
     [message] = service_bus.receive(dead_letters, 1, actor=BILLING)

@@ -286,12 +286,12 @@ stored AS (
            scheduled_enqueue_at, locked_until, lock_token, locked_by, first_received_at, last_received_at, message_id, session_id,
            properties, application_properties, encoded, dead_letter_reason, dead_letter_description, dead_letter_source,
            dead_lettered_at, enqueued_sequence_number, resubmitted_from, body, transfer, visible_at, hold_kind, held_since,
-           renewals, owner_id, consumer_id, priority, ready_priority)
+           renewals, owner_id, consumer_id, priority, ready_priority, deliveries_before)
     SELECT entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live,
            scheduled_enqueue_at, locked_until, lock_token, locked_by, first_received_at, last_received_at, message_id, session_id,
            properties, application_properties, encoded, dead_letter_reason, dead_letter_description, dead_letter_source,
            dead_lettered_at, enqueued_sequence_number, resubmitted_from, body, transfer, visible_at, hold_kind, held_since,
-           renewals, owner_id, consumer_id, priority, ready_priority
+           renewals, owner_id, consumer_id, priority, ready_priority, deliveries_before
       FROM taken
  RETURNING *),
 lowered AS (

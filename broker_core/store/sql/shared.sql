@@ -148,8 +148,8 @@ failed AS MATERIALIZED (
 -- are therefore lowered in the same statement, even if they are low enough, to wait for a transaction that is raising them.
 moved AS (
     UPDATE vitrine_message AS m
-       SET subqueue = @SUBQUEUE_DEAD_LETTER, state = @STATE_ACTIVE, delivery_count = 0, lock_token = NULL,
-           locked_until = NULL, locked_by = NULL, dead_lettered_at = (SELECT now FROM entity),
+       SET subqueue = @SUBQUEUE_DEAD_LETTER, state = @STATE_ACTIVE, delivery_count = 0, deliveries_before = f.failures,
+           lock_token = NULL, locked_until = NULL, locked_by = NULL, dead_lettered_at = (SELECT now FROM entity),
            dead_letter_source = (SELECT path FROM entity), dead_letter_reason = f.reason, dead_letter_description = f.description,
            application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb,
                                              m.application_properties)
