@@ -5,7 +5,7 @@ from django.views.generic import RedirectView
 
 from . import addresses
 from .administration import overview as administration
-from .administration import storage, tasks
+from .administration import people, storage, tasks
 from .analysis.pages import archived_properties, deploys, landing, questions, runs
 from .analysis.reports import listing
 from .dead_letters import group, inbox
@@ -64,6 +64,9 @@ urlpatterns = [
     path("templates/rename/<int:template_id>/", message_templates.rename, name="rename_template"),
     path("templates/delete/<int:template_id>/", message_templates.delete, name="delete_template"),
     path("administration/", administration.overview, name="administration"),
+    path("administration/people/", people.people, name="people"),
+    path("administration/new-person/", people.new_person, name="person_new"),
+    path("administration/people/<namespace:name>/", people.person, name="person"),
     path("administration/background-tasks/", tasks.tasks, name="background_tasks"),
     path("administration/storage/", storage.storage, name="storage"),
     path("administration/activity/", audit_log.audit_log, name="audit"),

@@ -22,6 +22,7 @@ class Tab:
 
 TABS = (
     Tab("overview", "Overview", "administration"),
+    Tab("people", "People", "people"),
     Tab("tasks", "Background tasks", "background_tasks"),
     Tab("activity", "Activity", "audit"),
     Tab("storage", "Storage", "storage"),

@@ -19,6 +19,11 @@ RIGHTS = {
     OPERATOR: Right.BROWSE | Right.SEE_BODIES | Right.SEND | Right.LISTEN | Right.OPERATE,
     VIEWER: Right.BROWSE,
 }  # strongest first
+ALLOWS = {
+    VIEWER: "Sees entities, counts, properties and timelines.",
+    OPERATOR: "Also sees message bodies, sends, receives, settles, resubmits, moves and purges.",
+    ADMINISTRATOR: "Also creates, changes and deletes entities, and manages people, keys, policies and schedules.",
+}
 _ACTS = {
     Right.BROWSE: "view",
     Right.SEE_BODIES: "view message bodies of",

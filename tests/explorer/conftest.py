@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.test import Client
 
 from broker_core import namespaces, queue_storage, service_bus
@@ -97,6 +98,10 @@ def jobs(db):
     return address
 
 
+def _somebody():
+    return get_user_model().objects.get_or_create(username="somebody")[0].get_username()
+
+
 def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[str]]:
     """An address or more for every page, by its name in the URL configuration; a test holds that none is forgotten."""
     at, stored = f"{queue.namespace}/{queue.path}", f"{jobs.namespace}/{jobs.path}"
@@ -129,6 +134,9 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "tail": ["/tail/", f"/tail/?entity={at}&kinds=failures", f"/tail/?namespace={jobs.namespace}"],
         "configuration": ["/configuration/"],
         "administration": ["/administration/"],
+        "people": ["/administration/people/"],
+        "person_new": ["/administration/new-person/"],
+        "person": [f"/administration/people/{_somebody()}/"],
         "background_tasks": ["/administration/background-tasks/"],
         "storage": ["/administration/storage/"],
         "audit": ["/administration/activity/", "/administration/activity/?outcome=refused"],

@@ -25,7 +25,8 @@ ELSEWHERE = {
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/namespace-settings/", "/delete-namespace/", "/rules/", "/delete-rule/",
-             "/operate/", "/release-locks/", "/configuration/export/"),
+             "/operate/", "/release-locks/", "/configuration/export/", "/administration/new-person/",
+             "/administration/people/somebody/"),
     sends=("/send/", "/receive/", "/import-messages/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/administration/activity/",
           "/administration/", "/messages/?q=order-2", "/filters/", "/templates/"),

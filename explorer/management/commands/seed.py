@@ -3,15 +3,14 @@
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
-from django.contrib.contenttypes.models import ContentType
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from broker_core import namespaces
 from broker_core.celery_transport import FAMILY
 from explorer.demo.set_up import set_up_once
-from explorer.models import AuditRecord
-from explorer.people.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
+from explorer.people import users
+from explorer.people.roles import ADMINISTRATOR, OPERATOR, VIEWER
 
 ADMIN = "admin"
 CONFIGURED_IN_ADMIN = ("auth", "broker_core", "django_celery_beat", "explorer")  # apps
@@ -34,13 +33,9 @@ class Command(BaseCommand):
 
 
 def _create_roles() -> None:
-    content_type = ContentType.objects.get_for_model(AuditRecord)
-    see_bodies, _ = Permission.objects.get_or_create(
-        codename=SEE_BODIES.partition(".")[2], content_type=content_type, defaults={"name": "Can see the bodies of messages"}
-    )
     permissions = {
         VIEWER: [],
-        OPERATOR: [see_bodies],
+        OPERATOR: [users.see_bodies_permission()],
         ADMINISTRATOR: Permission.objects.filter(content_type__app_label__in=CONFIGURED_IN_ADMIN),
     }
     for role, role_permissions in permissions.items():
@@ -51,10 +46,10 @@ def _create_roles() -> None:
 
 def _create_administrator() -> None:
     """Create an administrator who signs in with a link, unless there is an active superuser. The account has no password."""
-    users = get_user_model().objects
-    if users.filter(is_superuser=True, is_active=True).exists():
+    known = get_user_model().objects
+    if known.filter(is_superuser=True, is_active=True).exists():
         return
-    admin, is_new = users.get_or_create(username=ADMIN, defaults={"is_staff": True, "is_superuser": True})
+    admin, is_new = known.get_or_create(username=ADMIN, defaults={"is_staff": True, "is_superuser": True})
     if is_new:
         admin.set_unusable_password()
         admin.save()
