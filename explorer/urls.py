@@ -14,6 +14,7 @@ from .frames import columns
 from .frames.by_family import by_family
 from .frames.family import installed
 from .lessons import pages as lessons
+from .lessons import scenario_pages as scenarios
 from .map import pages as live_map
 from .operations import pages as operating
 from .operations import transfer
@@ -74,6 +75,10 @@ urlpatterns = [
     path("learn/glossary/", glossary.glossary, name="glossary"),
     path("learn/keys/", glossary.keys, name="keys"),
     path("learn/follow/<slug:code>/", lessons.follow, name="follow"),
+    path("learn/scenarios/", scenarios.bring_in, name="scenario_import"),
+    path("learn/scenarios/<int:scenario_id>/start/", scenarios.start, name="scenario_start"),
+    path("learn/scenarios/<int:scenario_id>/delete/", scenarios.delete, name="scenario_delete"),
+    path("learn/scenarios/<int:scenario_id>/scenario.toml", scenarios.export, name="scenario_export"),
     path("learn/sandboxes/", lessons.start, name="sandbox_start"),
     path("learn/sandboxes/<namespace:namespace>/", lessons.sandbox, name="sandbox"),
     path("learn/sandboxes/<namespace:namespace>/scenario.toml", lessons.export, name="sandbox_export"),

@@ -41,6 +41,7 @@ from broker_core.common.types import EventKind, Family
 DURATIONS = frozenset(
     (
         "by",
+        "for",
         "clock",
         "ttl",
         "in",
@@ -54,6 +55,7 @@ DURATIONS = frozenset(
 SHOWN = ("board", "timeline", "clock")
 EVENTS = {kind.name.lower().replace("_", " "): kind for kind in EventKind}
 OF_EVENTS = ("queue", "number", "reason", "count", "by", "times", "session", "to")
+COUNTED = ("sent", "received", "completed", "failed", "lost", "dead-lettered")  # of a load
 TERM = re.compile(r"\[([^\]]+)\]")
 
 
@@ -94,7 +96,8 @@ class Do:
 class Expect:
     """What the broker must have done since the step began: an event with attributes (kind), or one of these:
 
-    clock: the clock has advanced by so much. deleted: the entity has been deleted. policy: it exists.
+    clock: the clock has advanced by so much. deleted: the entity has been deleted. policy: it exists. load: what a load has done
+    (COUNTED), as often as the attribute "times" says.
     """
 
     kind: EventKind | None = None
@@ -102,6 +105,7 @@ class Expect:
     clock: timedelta | None = None
     deleted: str = ""
     policy: str = ""
+    load: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """slug: the name of its file. source: (title, URL) of the documentation that it teaches."""
+    """slug: the name of its file. source: (title, URL) of the documentation that it teaches. load: the queue on which a load can
+    be put; its sandbox has real time."""
 
     slug: str
     title: str
@@ -154,6 +159,7 @@ class Lesson:
     summary: str = ""
     source: tuple[str, str] = ("", "")
     order: int = 0
+    load: str = ""
 
 
 Actions = Callable[[Family], Mapping[str, Action]]
@@ -204,7 +210,7 @@ class _Reader:
 
     def lesson(self) -> Lesson:
         content = self.content
-        self._known(content, ("title", "family", "order", "summary", "source", "setup", "step"))
+        self._known(content, ("title", "family", "order", "summary", "source", "load", "setup", "step"))
         title = self._text(content, "title")
         try:
             family = Family(self._text(content, "family"))
@@ -216,9 +222,13 @@ class _Reader:
         steps = tuple(self._each("step", self._step))
         if not steps:
             raise self._bad("step", "is missing; add at least one [[step]]")
+        load = str(content.get("load", ""))
+        if not load and any(do.action == "load" for step in steps for do in step.do):
+            raise self._bad("load", "is missing; name the queue of the load, whose clock then shows real time")
         return Lesson(
             self.slug, title, family, steps, setup, str(content.get("summary", "")),
             (str(source.get("title", "")), str(source.get("url", ""))), int(content.get("order", 0)),
+            load,
         )  # fmt: skip
 
     def _each(self, part: str, read_one: Callable[[Mapping[str, Any]], Any]) -> Any:
@@ -263,9 +273,13 @@ class _Reader:
             if name not in EVENTS:
                 raise self._bad("expect", f"event {name!r} is unknown; use one of {', '.join(EVENTS)}")
             return Expect(EVENTS[name], {key: value for key, value in table.items() if key != "event"})
-        self._known(table, ("clock", "deleted", "policy"), "expect")
+        self._known(table, ("clock", "deleted", "policy", "load", "times"), "expect")
+        if table.get("load", COUNTED[0]) not in COUNTED:
+            raise self._bad("expect", f"load {table['load']!r} must be one of {', '.join(COUNTED)}")
+        if "load" in table:
+            return Expect(None, {"times": table.get("times", 1)}, load=str(table["load"]))
         if len(table) != 1:
-            raise self._bad("expect", "must name an event, or one of clock, deleted and policy")
+            raise self._bad("expect", "must name an event, or one of clock, deleted, policy and load")
         clock = self._value("clock", table["clock"]) if "clock" in table else None
         return Expect(clock=clock, deleted=str(table.get("deleted", "")), policy=str(table.get("policy", "")))
 

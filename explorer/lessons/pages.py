@@ -10,6 +10,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
+from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from broker_core import namespaces, reads
@@ -27,12 +28,13 @@ from explorer.models import LessonProgress, Sandbox
 from explorer.people.roles import actor_for
 from explorer.time_bar.clocks import view_of
 
-from . import catalog, faults, following, parts, sandboxes, scenario, words
+from . import catalog, faults, following, load, load_pages, parts, sandboxes, saved_scenarios, scenario, words
 from .lesson import Expect, Lesson, Look, Step
 from .run import Run, run_of
 
 LESSON, TIMELINE, PLACES = "explorer/lessons/_lesson.html", "explorer/lessons/_timeline.html", "explorer/lessons/_places.html"
 CLOCK = "explorer/_clock.html"
+LOAD_ACTIONS = ("load", "stop_load", "save_load")
 LEAST_SECONDS = 0.3  # between two drawings
 MOST_STATEMENTS = 4  # events that explain the outcome of a step
 
@@ -80,6 +82,7 @@ def _lessons_of(user: Any) -> dict[str, Any]:
         "sandboxes": [sandbox for sandbox in own if not sandbox.lesson],
         "sandbox_families": [pages for pages in installed() if pages.lessons],
         "sandbox_limit": sandboxes.MOST_OF_ONE,
+        "scenarios": [(saved, saved_scenarios.summary(saved)) for saved in saved_scenarios.of(user)],
     }
 
 
@@ -163,10 +166,19 @@ def follow(request: HttpRequest, code: str) -> HttpResponse:
 @page
 @require_GET
 def export(request: HttpRequest, namespace: str) -> HttpResponse:
-    """What was done in the sandbox, as a scenario file."""
+    """What was done in the sandbox, as a scenario file; of a load, its settings."""
     own_sandbox = sandboxes.owned(request.user, namespace)
-    response = HttpResponse(scenario.record(own_sandbox, request.actor), content_type="application/toml; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{own_sandbox.lesson or "scenario"}.toml"'
+    progress = load.progress(own_sandbox)
+    if progress:
+        title = catalog.lesson(own_sandbox.lesson).title
+        return toml_file(saved_scenarios.text_of(own_sandbox, progress.settings, title, request.actor), own_sandbox.lesson)
+    return toml_file(scenario.record(own_sandbox, request.actor), own_sandbox.lesson or "scenario")
+
+
+def toml_file(text: str, name: str) -> HttpResponse:
+    """A scenario as a download."""
+    response = HttpResponse(text, content_type="application/toml; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{slugify(name) or "scenario"}.toml"'
     return response
 
 
@@ -188,6 +200,8 @@ def _to_learn(request: HttpRequest, text: str) -> HttpResponse:
 def _act(request: HttpRequest, sandbox: Sandbox, run: Run | None, action: str) -> Act:
     if action in ("fault", "end_fault"):
         return _set_fault(request, sandbox, action)
+    if action in LOAD_ACTIONS and run and run.lesson.load:
+        return load_pages.perform(request, sandbox, run.lesson, action)
     audited: dict[str, tuple[str, Callable[[Sandbox], None], str]] = {
         "reset": ("reset sandbox", sandboxes.reset, "Sandbox reset.")
     }
@@ -272,6 +286,11 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
     context = _of_sandbox(sandbox, places, entity, look) | _of_viewer(request, sandbox, run, entity, follower)
     shown = _parts(run, places)
     context |= {"clock": clock.clock, "clock_view": clock, "error": done.error, "parts": shown}
+    if parts.Part.LOAD in shown and run:
+        context |= load_pages.context(request, sandbox, run.lesson, done) | _of_run(run, context["words"], follower)
+        context |= {"next_step_url": _next_step_url(request)} | ({} if run.is_over else _outcome(run))
+        live_parts = Live({LESSON: 0.0, load_pages.CHARTS: 1.0}, refresh_seconds=1.0, least_seconds=LEAST_SECONDS, personal=True)
+        return _answer(request, context, live_parts, done)
 
     def shared() -> dict[str, Any]:
         """What does not depend on who follows."""
@@ -293,8 +312,12 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
         context |= _of_run(run, context["words"], follower) | {"next_step_url": _next_step_url(request)}
     else:
         context |= _alone(sandbox, clock.clock.now)
+    return _answer(request, context, _watched(rows, entity), done)
+
+
+def _answer(request: HttpRequest, context: dict[str, Any], live_parts: Live, done: Act) -> HttpResponse:
     name = "lessons/presented" if context["is_presented"] else "lessons/sandbox"
-    return show(request, name, context, fragment="lessons/_screen", live=_watched(rows, entity), status=done.status)
+    return show(request, name, context, fragment="lessons/_screen", live=live_parts, status=done.status)
 
 
 def _of_sandbox(sandbox: Sandbox, places: Sequence[EntityRow], entity: EntityRow | None, look: Look) -> dict[str, Any]:
@@ -328,8 +351,10 @@ def _of_viewer(
 
 def _parts(run: Run | None, places: Sequence[EntityRow]) -> frozenset[parts.Part]:
     """The parts of the screen that are shown."""
+    if run and run.lesson.load:
+        return frozenset({parts.Part.LOAD})
     if run is None or run.is_over:
-        return parts.ALL
+        return parts.EXCEPT_LOAD
     has_messages = bool(run.events) or any(row.counts.total for row in places)
     return parts.needed(run.lesson.steps, run.index, has_messages=has_messages)
 
@@ -509,6 +534,8 @@ def _awaited(expected: Expect) -> str:
         return f"{expected.deleted} still exists"
     if expected.policy:
         return f"there is no policy {expected.policy}"
+    if expected.load:
+        return f"the load: {expected.attributes['times']} {expected.load}"
     attributes: Mapping[str, Any] = expected.attributes
     number = f"message {attributes['number']}" if "number" in attributes else "a message"
     word = timeline.words(expected.kind).word if expected.kind else ""

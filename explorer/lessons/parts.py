@@ -16,18 +16,19 @@ class Part(StrEnum):
     CLOCK = "clock"
     SPEED = "speed"
     WORDS = "words"
+    LOAD = "load"
 
 
-ALL = frozenset(Part)
+EXCEPT_LOAD = frozenset(Part) - {Part.LOAD}
 
 
 def needed(steps: Sequence[Step], index: int, *, has_messages: bool) -> frozenset[Part]:
     """The parts on the screen at a step, by its index. has_messages: whether there is something to see on the board.
 
-    The last step invites to experiment, so it and what follows have all of them.
+    The last step invites to experiment, so it and what follows have all of them. A load has a screen of its own.
     """
     if index >= len(steps) - 1:
-        return ALL
+        return EXCEPT_LOAD
     shown = {part for step in steps[: index + 1] for part in _used(step)}
     return frozenset(shown | ({Part.BOARD} if has_messages or index > 0 else set()))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import secrets
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -21,12 +21,12 @@ from broker_core.common.family import definition_of
 from broker_core.common.sweep_refusals import Refusals
 from broker_core.common.types import Actor, EntityKind, Family, Right, Tier
 from broker_core.store import connections
-from explorer.models import Sandbox
+from explorer.models import Load, Sandbox
 from explorer.people.roles import actor_for
 from explorer.sandbox_names import PREFIX, may_be_one
 
 from . import catalog
-from .lesson import Lesson
+from .lesson import Do, Lesson
 
 LIFETIME = timedelta(days=1)
 MOST_OF_ONE = 5  # sandboxes of a person
@@ -60,8 +60,8 @@ def _own_sandbox(sandboxes: Any, user: Any, namespace: str) -> Sandbox:
     return sandbox
 
 
-def start(user: Any, family: Family, lesson: Lesson | None = None) -> Sandbox:
-    """Create a sandbox. With a lesson: with what its first step needs. Raises NotAllowed, NotAuthorized."""
+def start(user: Any, family: Family, lesson: Lesson | None = None, *, setup: Sequence[Do] | None = None) -> Sandbox:
+    """Create a sandbox. With a lesson: with what its first step needs, or with `setup`. Raises NotAllowed, NotAuthorized."""
     actor_for(user).require(Right.BROWSE, "sandboxes")
     _check_limits(user)
     definition = definition_of(family)
@@ -75,7 +75,7 @@ def start(user: Any, family: Family, lesson: Lesson | None = None) -> Sandbox:
     else:
         raise NotAllowed("No free name for a sandbox was found. Try again.")
     sandbox = Sandbox.objects.create(namespace=name, owner=user, family=str(family), lesson=lesson.slug if lesson else "")
-    _furnish(sandbox, lesson)
+    _furnish(sandbox, lesson, setup)
     return sandbox
 
 
@@ -91,22 +91,23 @@ def _new_name(username: str) -> str:
     return f"{PREFIX}{part}" + "".join(secrets.choice(_RANDOM) for _ in range(6))
 
 
-def _furnish(sandbox: Sandbox, lesson: Lesson | None) -> None:
+def _furnish(sandbox: Sandbox, lesson: Lesson | None, own_setup: Sequence[Do] | None) -> None:
     """Pause the clock and create what the lesson, or a sandbox without one, begins with."""
     with connections.of(sandbox.namespace):
-        namespaces.pause_clock(sandbox.namespace, actor=BUILDER)
+        if not (lesson and lesson.load):
+            namespaces.pause_clock(sandbox.namespace, actor=BUILDER)
         stage = catalog.stage(sandbox.namespace, Family(sandbox.family), BUILDER)
         start = stage.position().snapshot
         setup = lesson.setup if lesson else catalog.toolbox(Family(sandbox.family)).setup
-        _, refusal = stage.perform(setup)
+        _, refusal = stage.perform(setup if own_setup is None else own_setup)
         if refusal:
             raise refusal
         sandbox.state = stage.beginning() | {"start": start, "log": stage.log}
         sandbox.save_step()
 
 
-def reset(sandbox: Sandbox) -> None:
-    """Begin anew: all entities and messages are removed, and a lesson starts at its first step."""
+def reset(sandbox: Sandbox, *, setup: Sequence[Do] | None = None) -> None:
+    """Begin anew: all entities and messages are removed, and a lesson starts at its first step. setup: as in `start`."""
     lesson = catalog.lesson(sandbox.lesson) if sandbox.lesson else None
     delete_namespace(sandbox.namespace, sandbox.family)
     definition_of(sandbox.family).create_namespace(
@@ -114,7 +115,8 @@ def reset(sandbox: Sandbox) -> None:
     )
     sandbox.step = 0
     sandbox.answers.all().delete()
-    _furnish(sandbox, lesson)
+    Load.objects.filter(sandbox=sandbox).delete()
+    _furnish(sandbox, lesson, setup)
 
 
 def remove(sandbox: Sandbox) -> None:

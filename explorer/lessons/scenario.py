@@ -57,7 +57,8 @@ def run(scenario: Lesson, *, keep: bool = False) -> Iterator[Outcome]:
     definition_of(scenario.family).create_namespace(name, scenario.title, Tier.STANDARD, PLAYER)
     try:
         with connections.of(name):
-            namespaces.pause_clock(name, actor=PLAYER)
+            if not scenario.load:
+                namespaces.pause_clock(name, actor=PLAYER)
             stage = catalog.stage(name, scenario.family, PLAYER)
             _, refusal = stage.perform(scenario.setup)
             if refusal:
@@ -98,6 +99,8 @@ def as_table(expectation: Expect) -> dict[str, Any]:
         "clock": seconds(expectation.clock) if expectation.clock else "",
         "deleted": expectation.deleted,
         "policy": expectation.policy,
+        "load": expectation.load,
+        **expectation.attributes,
     }
     return {key: value for key, value in attributes.items() if value}
 
@@ -278,14 +281,26 @@ def _event(kind: EventKind) -> str:
 
 
 def written(title: str, family: Family, setup: Iterable[Mapping[str, Any]], steps: Iterable[_Recorded], actor: Actor) -> str:
-    lines = [f"title = {_value(title)}", f"family = {_value(str(family))}", ""]
+    return _written(title, family, setup, [line for step in steps for line in _lines(step, actor)])
+
+
+def written_load(title: str, family: Family, setup: Iterable[Mapping[str, Any]], load: Mapping[str, Any], say: str) -> str:
+    """A scenario that puts a load on a queue. load: the action."""
+    expect = {"load": "sent", "times": 1}
+    step = [f"title = {_value(title)}", f"say = {_value(say)}", f"do = {_value(load)}", f"expect = {_value(expect)}"]
+    return _written(title, family, setup, ["[[step]]", *step, ""], load["queue"])
+
+
+def _written(title: str, family: Family, setup: Iterable[Mapping[str, Any]], steps: Iterable[str], load: str = "") -> str:
+    lines = [f"title = {_value(title)}", f"family = {_value(str(family))}", *([f"load = {_value(load)}"] if load else []), ""]
     for action in setup:
         lines += ["[[setup]]", *(f"{_key(key)} = {_value(value)}" for key, value in _ordered(action).items()), ""]
-    for step in steps:
-        lines += _recorded(step, actor) if step.do else []
-        lines += [f"# not recorded: {in_words(expected(event, actor))}" for event in step.left_out]
-        lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *steps])
+
+
+def _lines(step: _Recorded, actor: Actor) -> list[str]:
+    recorded = _recorded(step, actor) if step.do else []
+    return [*recorded, *(f"# not recorded: {in_words(expected(event, actor))}" for event in step.left_out), ""]
 
 
 def _recorded(step: _Recorded, actor: Actor) -> list[str]:

@@ -20,6 +20,7 @@ from explorer import operations
 from explorer.frames.family import pages_of
 from explorer.frames.presenters import plural
 
+from . import load
 from .lesson import Action, Do, Expect, as_table
 
 MOST_EVENTS = 200  # of a step that are compared with its expectations
@@ -106,6 +107,9 @@ class Stage:
             return not self._exists(expected.deleted)
         if expected.policy:
             return self.has_policy(self.namespace, expected.policy)
+        if expected.load:
+            counted = self.memory.get("load") or load.count(self.namespace)
+            return counted.get(expected.load, 0) >= expected.attributes["times"]
         matching = [event for event in events if matches(event, expected, self.person)]
         return len(matching) >= expected.attributes.get("times", 1)
 
@@ -217,7 +221,16 @@ def _advance(stage: Stage, arguments: Mapping[str, Any]) -> str:
     return f"Advanced the clock by {human(arguments['by'])} to {clock.now:%H:%M:%S}."
 
 
+def _load(stage: Stage, arguments: Mapping[str, Any]) -> str:
+    """A load on a queue, for as long as the action says."""
+    settings = load.LoadSettings.read(arguments)
+    lasts = min(arguments["for"], load.DURATION)
+    stage.memory["load"] = load.play(stage.at(arguments["queue"]), stage.family, settings, lasts.total_seconds())
+    return f"Put a load on {arguments['queue']} for {human(lasts)}."
+
+
 COMMON: dict[str, Action] = {
+    "load": Action(_load, "Put a load on {queue} for {for}", ("queue", "for"), tuple(load.LIMITS)),
     "advance": Action(_advance, "Advance the clock by {by}", needs=("by",)),
     "purge": Action(_operate(Kind.PURGE, "Purged"), "Purge message {number}", ("queue", "number"), ("dead_letters",)),
     "discard": Action(_operate(Kind.DISCARD, "Discarded"), "Discard message {number}", ("queue", "number"), ("dead_letters",)),

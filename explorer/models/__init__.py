@@ -4,5 +4,5 @@ from .analysis import AnalysisResult, AnalysisRun
 from .audit import AuditRecord
 from .dead_letters import DeadLetterNote
 from .demo import Demonstration, Fault, FaultKind
-from .lessons import FollowerAnswer, LessonProgress, Sandbox
+from .lessons import FollowerAnswer, LessonProgress, Load, Sandbox, Scenario
 from .saved import MessageTemplate, SavedFilter

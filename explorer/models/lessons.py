@@ -42,6 +42,48 @@ class Sandbox(models.Model):
         Sandbox.objects.filter(pk=self.pk).update(step=self.step, state=self.state)
 
 
+class Load(models.Model):
+    """The load on a queue of a sandbox, its newest one (explorer/lessons/load/).
+
+    settings: see LoadSettings. state: what its programs have done, and what its receivers hold. end: why it is over; empty: it
+    runs, unless `until` has passed. note: what keeps it from working as set. lease: of its worker, until leased_until.
+    """
+
+    sandbox = models.OneToOneField(Sandbox, on_delete=models.CASCADE, related_name="+")
+    queue = models.CharField(max_length=260)
+    settings = models.JSONField()
+    state = models.JSONField(default=dict)
+    started_at = models.DateTimeField()
+    until = models.DateTimeField()
+    end = models.CharField(max_length=300, blank=True, default="")
+    note = models.CharField(max_length=300, blank=True, default="")
+    lease = models.CharField(max_length=16, blank=True, default="")
+    leased_until = models.DateTimeField()
+
+    class Meta:
+        db_table = "vitrine_load"
+
+    def __str__(self):
+        return f"load on {self.queue}"
+
+
+class Scenario(models.Model):
+    """A saved scenario with a load: a file (explorer/lessons/lesson.py) that its owner starts again in a new sandbox."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=80)
+    text = models.TextField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "vitrine_scenario"
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="vitrine_scenario_name")]
+
+    def __str__(self):
+        return self.name
+
+
 class FollowerAnswer(models.Model):
     """The prediction of a person who follows a lesson, for a step: the index of the choice."""
 

@@ -178,7 +178,11 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # the database may be unavailable for longer than the default of 100 retries
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # tasks continue; the broker settles by token
 CELERY_TASK_DEFAULT_QUEUE = "sweeps"
-CELERY_TASK_ROUTES = {"explorer.run_operation": {"queue": "operations"}, "explorer.run_analysis": {"queue": "analysis"}}
+CELERY_TASK_ROUTES = {
+    "explorer.run_operation": {"queue": "operations"},
+    "explorer.run_load": {"queue": "operations"},
+    "explorer.run_analysis": {"queue": "analysis"},
+}
 CELERY_TASK_IGNORE_RESULT = True  # sweeps and analyses store their own results
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1

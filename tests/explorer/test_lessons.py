@@ -54,7 +54,7 @@ from tests.html import body_of
 from .conftest import FRAGMENT
 from .test_accessibility import DESK, PHONE, problems
 
-LESSONS = [one.slug for one in catalog.lessons()]
+LESSONS = [one.slug for one in catalog.lessons() if not one.load]  # those of a load: test_load.py
 LOOKED_AT = "expiry-under-lock"  # its steps, by axe-core
 
 
@@ -128,7 +128,7 @@ def test_a_part_of_the_screen_appears_with_the_step_that_uses_it_and_stays(slug)
     at = [needed(steps, i, has_messages=False) for i in range(len(steps))]
     assert all(before <= after for before, after in pairwise(at))
     assert "board" not in at[0] and "board" in at[1] and "board" in needed(steps, 0, has_messages=True)
-    assert "speed" not in at[-2] and at[-1] == screen_parts.ALL
+    assert "speed" not in at[-2] and at[-1] == screen_parts.EXCEPT_LOAD
     for i, step in enumerate(steps[:-1]):
         uses_clock = step.show == "clock" or any(do.action == "advance" for do in step.do)
         assert ("clock" in at[i]) == (uses_clock or i > 0 and "clock" in at[i - 1])
@@ -407,7 +407,7 @@ def test_a_step_can_be_shown_in_the_terms_of_another_family(vera, transactional_
         ('{s}do = { action = "complete", queue = "q" }', "step 1, action complete: needs number"),
         ('{s}do = { action = "advance", by = "soon" }', "'soon' must be a duration such as"),
         ('{s}expect = { event = "sung" }', "event 'sung' is unknown; use one of sent"),
-        ('{s}expect = { }', "must name an event, or one of clock, deleted and policy"),
+        ('{s}expect = { }', "must name an event, or one of clock, deleted, policy and load"),
         ('{s}ask = { question = "q", choices = ["a", "b"], right = 3 }', "1 to 2"),
         ('{s}show = "moon"', "'moon' must be one of board, timeline, clock"),
     ],

@@ -111,7 +111,12 @@ def test_other_errors_of_a_command_are_not_replaced(db):
 
 @pytest.mark.parametrize(
     ("task", "queue"),
-    [("explorer.run_operation", "operations"), ("explorer.run_analysis", "analysis"), ("explorer.resume_operations", "sweeps")],
+    [
+        ("explorer.run_operation", "operations"),
+        ("explorer.run_load", "operations"),
+        ("explorer.run_analysis", "analysis"),
+        ("explorer.resume_operations", "sweeps"),
+    ],
 )
 def test_each_task_goes_to_a_queue_that_a_worker_reads(task, queue):
     app.loader.import_default_modules()  # as a worker does

@@ -28,6 +28,8 @@ from explorer.lessons.lesson import Action, Effect, as_value, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
 
+from .load import ServiceBusLoad
+
 Args = Mapping[str, Any]
 _THEN: dict[str, tuple[Callable[..., Any], str]] = {
     "complete": (service_bus.complete, "completed"),
@@ -245,6 +247,8 @@ FAULTS = {
     FaultKind.FAILING: Effect("Fails for each message, and abandons it", {"then": "abandon"}),
     FaultKind.DISCONNECTED: Effect("Loses its connection before it settles; the lock stays until it ends", {"then": "hold"}),
 }
+
+LOAD = ServiceBusLoad()
 
 _LEFT_OUT = ("hidden", "status", "history_level")  # of a recording
 

@@ -1,0 +1,35 @@
+"""How the programs of a load use a queue of Service Bus (explorer/lessons/load/)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from broker_core import service_bus
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
+
+
+class ServiceBusLoad:
+    """See Client."""
+
+    def send(self, queue: EntityAddress, bodies: Sequence[bytes], actor: Actor) -> None:
+        service_bus.send(queue, [Message(body, content_type="application/json") for body in bodies], actor=actor)
+
+    def receive(self, queue: EntityAddress, count: int, actor: Actor) -> list[str]:
+        return [str(message.lock_token) for message in service_bus.receive(queue, count, actor=actor)]
+
+    def complete(self, queue: EntityAddress, token: str, actor: Actor) -> bool:
+        return not service_bus.complete(queue, [UUID(token)], actor=actor).lost
+
+    def fail(self, queue: EntityAddress, token: str, actor: Actor) -> bool:
+        failed = {"last_error": "The load's failure share"}
+        return not service_bus.abandon(queue, [UUID(token)], failed, actor=actor).lost
+
+    def release(self, queue: EntityAddress, tokens: Sequence[str], actor: Actor) -> None:
+        service_bus.release(queue, [UUID(token) for token in tokens], actor=actor)
+
+    def lock(self, queue: EntityAddress, actor: Actor) -> timedelta | None:
+        return entities.get_queue(queue, actor=actor).settings.lock_duration
