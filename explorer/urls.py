@@ -4,8 +4,9 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from . import addresses
+from .administration import keys as access_keys
 from .administration import overview as administration
-from .administration import people, storage, tasks
+from .administration import people, policies, storage, tasks
 from .analysis.pages import archived_properties, deploys, landing, questions, runs
 from .analysis.reports import listing
 from .dead_letters import group, inbox
@@ -68,6 +69,8 @@ urlpatterns = [
     path("administration/people/", people.people, name="people"),
     path("administration/new-person/", people.new_person, name="person_new"),
     path("administration/people/<namespace:name>/", people.person, name="person"),
+    path("administration/keys/", access_keys.keys, name="access_keys"),
+    path("administration/policies/", policies.policies, name="policies"),
     path("administration/background-tasks/", tasks.tasks, name="background_tasks"),
     path("administration/storage/", storage.storage, name="storage"),
     path("administration/activity/", audit_log.audit_log, name="audit"),

@@ -23,6 +23,8 @@ class Tab:
 TABS = (
     Tab("overview", "Overview", "administration"),
     Tab("people", "People", "people"),
+    Tab("keys", "Keys", "access_keys"),
+    Tab("policies", "Policies", "policies"),
     Tab("tasks", "Background tasks", "background_tasks"),
     Tab("activity", "Activity", "audit"),
     Tab("storage", "Storage", "storage"),

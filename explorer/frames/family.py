@@ -168,6 +168,56 @@ class NewEntity:
         return reverse(f"explorer:{self.url_name}", args=self.arguments)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyLine:
+    """What programs sign in with, in a list. scope: what it is for, such as a namespace. rights: in words. url: of its page."""
+
+    name: str
+    scope: str
+    rights: str
+    url: str
+
+
+class KeyPages(ABC):
+    """What programs of the family sign in with. nouns: "Shared access policies"; new_url_name: of the form that creates one."""
+
+    nouns: str
+    new_url_name: str
+
+    @property
+    def new_url(self) -> str:
+        return reverse(f"explorer:{self.new_url_name}")
+
+    @abstractmethod
+    def lines(self, actor: Actor) -> list[KeyLine]:
+        """All of them, by what they are for. Raises NotAuthorized without Right.MANAGE."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """A policy of settings, in a list. kind: "policy". applies_to: what it applies to, in words. url: of its page."""
+
+    name: str
+    namespace: str
+    kind: str
+    pattern: str
+    applies_to: str
+    priority: float
+    url: str
+
+
+class PolicyPages(ABC):
+    """The family's policies, which set the settings of queues by the pattern of their names."""
+
+    @abstractmethod
+    def lines(self, namespace: str, actor: Actor) -> list[PolicyLine]:
+        """Those of a namespace, in the order in which they are considered."""
+
+    @abstractmethod
+    def url(self, namespace: str) -> str:
+        """The page with the policies of a namespace, on which new ones are created."""
+
+
 class CommonCounts(ABC):
     """Counts for a table with entities of several families; None: the family has no such messages."""
 
@@ -317,6 +367,9 @@ class FamilyPages(ABC):
     #: None: the family has its own pages for namespaces, whose URL names are in `namespace_urls`.
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = {}
+    #: What Administration lists of the family; None: the family has none.
+    keys: KeyPages | None = None
+    policies: PolicyPages | None = None
     #: Query of the list to which the count of dead letters links.
     dead_tab: str = ""
     #: Name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.

@@ -9,10 +9,12 @@ from typing import Any
 from django.urls import include, path, reverse
 
 from broker_core import rabbitmq
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
+from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import Counted, EntityRow, MessageRow
-from explorer.frames.family import FamilyPages, LimitPages, LockPages, NewEntity, PageTexts
+from explorer.frames.family import FamilyPages, LimitPages, LockPages, NewEntity, PageTexts, PolicyLine, PolicyPages
 from explorer.frames.values import Badge
+from explorer.rabbitmq.forms.keys import APPLY_TO
 
 from . import policies, queue, queues, states
 from .board import RabbitBoard
@@ -54,6 +56,29 @@ class RabbitLimits(LimitPages):
         return policies.propose(entity, lock, deliveries, time_to_live)
 
 
+class RabbitPolicies(PolicyPages):
+    """Policies and operator policies."""
+
+    def lines(self, namespace: str, actor: Actor) -> list[PolicyLine]:
+        return [
+            PolicyLine(
+                policy.name, namespace, "operator policy" if policy.is_operator else "policy", policy.pattern,
+                APPLY_TO.get(policy.apply_to, policy.apply_to), policy.priority, self._url_of(namespace, policy, actor),
+            )
+            for policy in rabbitmq.list_policies(namespace, actor=actor)
+        ]  # fmt: skip
+
+    def url(self, namespace: str) -> str:
+        return reverse("explorer:rabbitmq_policies", args=[namespace])
+
+    def _url_of(self, namespace: str, policy: Policy, actor: Actor) -> str:
+        """The form that changes it, or for those who may not, the list."""
+        if Right.MANAGE not in actor.rights:
+            return self.url(namespace)
+        kind = "operator" if policy.is_operator else "user"
+        return reverse("explorer:rabbitmq_policy", args=[kind, namespace, policy.name])
+
+
 class RabbitPages(FamilyPages):
     """The pages of RabbitMQ."""
 
@@ -90,6 +115,7 @@ class RabbitPages(FamilyPages):
         "policy": "set policy",
         "operator policy": "set operator policy",
     }
+    policies = RabbitPolicies()
     namespace_urls = {"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"}
     demo = "explorer.rabbitmq.demo"
     lessons = "explorer.rabbitmq.lessons"

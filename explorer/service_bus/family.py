@@ -16,6 +16,7 @@ from explorer.frames.values import Badge
 
 from . import entity, presenters, receiver, send, settings, urls
 from .board import ServiceBusBoard
+from .keys import SharedAccess
 from .message import ServiceBusMessagePage
 from .namespaces import ServiceBusNamespaces
 from .operations import ServiceBusOperations
@@ -96,6 +97,7 @@ class ServiceBusPages(FamilyPages):
     figures = presenters.FIGURES
     new_entities = tuple(NewEntity(str(kind), str(kind), "entity_new", (str(kind),)) for kind in EntityKind)
     namespaces = ServiceBusNamespaces()
+    keys = SharedAccess()
     dead_tab = "?tab=dead-letter"
     demo = "explorer.service_bus.demo"
     lessons = "explorer.service_bus.lessons"

@@ -12,6 +12,7 @@ from django.test import Client
 from broker_core import namespaces, queue_storage, service_bus
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
 from tests.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
@@ -102,6 +103,12 @@ def _somebody():
     return get_user_model().objects.get_or_create(username="somebody")[0].get_username()
 
 
+def _policy(queue: EntityAddress) -> str:
+    if not any(policy.name == "app" for policy in shared_access.list_policies(queue)):
+        shared_access.create_policy(queue, "app", send=True)
+    return "app"
+
+
 def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[str]]:
     """An address or more for every page, by its name in the URL configuration; a test holds that none is forgotten."""
     at, stored = f"{queue.namespace}/{queue.path}", f"{jobs.namespace}/{jobs.path}"
@@ -137,6 +144,11 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "people": ["/administration/people/"],
         "person_new": ["/administration/new-person/"],
         "person": [f"/administration/people/{_somebody()}/"],
+        "access_keys": ["/administration/keys/"],
+        "access_policy_new": ["/administration/new-access-policy/"],
+        "access_policy": [f"/administration/keys/RootManageSharedAccessKey/{queue.namespace}/"],
+        "entity_access_policy": [f"/administration/keys/{_policy(queue)}/{at}"],
+        "policies": ["/administration/policies/"],
         "background_tasks": ["/administration/background-tasks/"],
         "storage": ["/administration/storage/"],
         "audit": ["/administration/activity/", "/administration/activity/?outcome=refused"],

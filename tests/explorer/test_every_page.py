@@ -26,6 +26,8 @@ ELSEWHERE = {
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/namespace-settings/", "/delete-namespace/", "/rules/", "/delete-rule/",
              "/operate/", "/release-locks/", "/configuration/export/", "/administration/new-person/",
+             "/administration/new-access-policy/",
+             "/administration/keys/RootManageSharedAccessKey/", "/administration/keys/app/",
              "/administration/people/somebody/"),
     sends=("/send/", "/receive/", "/import-messages/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/administration/activity/",

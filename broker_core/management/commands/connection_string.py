@@ -1,13 +1,11 @@
 """manage.py connection_string NAMESPACE: prints the connection string of a namespace."""
 
-from urllib.parse import urlsplit
-
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core import namespaces
 from broker_core.common.errors import BrokerError, EntityNotFound
 from broker_core.common.types import EntityAddress, Family
+from broker_core.service_bus.connection_strings import connection_string
 from broker_core.service_bus.entities import shared_access
 
 
@@ -22,24 +20,13 @@ class Command(BaseCommand):
         try:
             scope = EntityAddress.parse(namespace).main if "/" in namespace else namespace
             access_policy = shared_access.get_policy(scope, policy)
-            namespace_name = namespaces.get_namespace(access_policy.namespace).name
         except BrokerError as exc:
             raise CommandError(_explained(exc, namespace, policy)) from exc
-        entity_path = f";EntityPath={access_policy.path}" if access_policy.path else ""
-        self.stdout.write(
-            f"Endpoint={_endpoint(namespace_name)};SharedAccessKeyName={access_policy.name};SharedAccessKey={access_policy.primary_key}{entity_path}"
-        )
+        self.stdout.write(connection_string(access_policy, access_policy.primary_key))
         self.stderr.write(
             "This connection string serves the HTTP API (SharedAccessSignature tokens over http). "
             "The official SDKs use AMQP, which is not supported yet."
         )
-
-
-def _endpoint(namespace: str) -> str:
-    """The HTTP front end's address for a namespace, below the Django setting VITRINE_PUBLIC_URL or, without it, localhost."""
-    local = f"http://localhost:{getattr(settings, 'PORT', 8000)}{getattr(settings, 'PATH_PREFIX', '')}"
-    parts = urlsplit(getattr(settings, "VITRINE_PUBLIC_URL", "") or local)
-    return f"sb://{parts.netloc}{parts.path.rstrip('/')}/servicebus/{namespace}/"
 
 
 def _explained(exc: BrokerError, scope: str, policy: str) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Family, Right
@@ -17,7 +19,7 @@ from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.limits import STRICT
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 Scope = str | EntityAddress
@@ -40,6 +42,10 @@ class AccessPolicy:
     @property
     def keys(self) -> tuple[str, str]:
         return self.primary_key, self.secondary_key
+
+    @property
+    def scope(self) -> Scope:
+        return self.namespace if self.path is None else EntityAddress(self.namespace, self.path)
 
     @property
     def rights(self) -> Right:
@@ -105,6 +111,20 @@ def list_policies(scope: Scope, *, actor: Actor | None = None) -> Steps[list[Acc
     """The policies of exactly this scope, oldest first."""
     _authorize(actor, scope)
     rows = yield call("list_policies", **_scope_parameters(scope))
+    return [AccessPolicy(**row._asdict()) for row in rows]
+
+
+def _by_scope(lists: Iterable[list[AccessPolicy]]) -> list[AccessPolicy]:
+    return sorted(
+        chain.from_iterable(lists), key=lambda policy: (policy.namespace.lower(), policy.path or "", policy.name.lower())
+    )
+
+
+@use_case(namespace=WHOLE_DATABASE, combine=_by_scope)
+def list_all_policies(*, actor: Actor | None = None) -> Steps[list[AccessPolicy]]:
+    """The policies of all scopes, by namespace, entity and name."""
+    _authorize(actor, "keys")
+    rows = yield call("list_all_policies")
     return [AccessPolicy(**row._asdict()) for row in rows]
 
 

@@ -49,6 +49,15 @@ SELECT
             ELSE e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL END
  ORDER BY p.id;
 
+-- name: list_all_policies
+-- The policies of all namespaces and their entities, without those of deleted ones.
+SELECT
+-- include: policy_columns
+  FROM vitrine_shared_access_policy AS p
+  JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id
+ WHERE n.deleted_at IS NULL AND NOT n.is_system AND e.deleted_at IS NULL
+ ORDER BY lower(n.name), e.path NULLS FIRST, lower(p.name);
+
 -- name: find_policies
 -- All policies of one name that apply at a path: the entity's first, then the namespace's. Names are compared without case.
 SELECT
