@@ -124,7 +124,7 @@ def _show(request: HttpRequest, who: ShownActor, done: Act) -> HttpResponse:
         "events": [(event, families.get(event.address.namespace) if event.address else None) for event in facts.events],
         "error": done.error,
     }
-    personal = sandbox_names.hides_others(request.user, request.actor)
+    personal = who.kind is ActorKind.USER or sandbox_names.hides_others(request.user, request.actor)
     parts = Live({"explorer/_actor.html": SECONDS}, refresh_seconds=REFRESH_SECONDS, personal=personal)
     return show(request, "actor", context, status=done.status, live=parts)
 

@@ -52,8 +52,7 @@ def _show(request: HttpRequest, form: LockQuery, query: dict[str, Any], lock_fil
         "most_released": releasing.MOST_RELEASED,
         "error": done.error,
     }
-    personal = query["all"] and sandbox_names.hides_others(request.user, request.actor)
-    live_parts = Live({"explorer/_locks.html": 0.0, COUNTS: 0.0}, refresh_seconds=SECONDS, personal=personal)
+    live_parts = Live({"explorer/_locks.html": 0.0, COUNTS: 0.0}, refresh_seconds=SECONDS, personal=True)  # own locks differ
     return show(request, "locks", context, status=done.status, live=live_parts)
 
 

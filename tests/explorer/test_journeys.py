@@ -135,9 +135,8 @@ def test_a_single_lock_is_released(orders, start, hand):
     hand.do(hand.page.get_by_role("link", name="Locks"), "g l")
     expect(row).to_be_visible()
     hand.do(row.get_by_role("button", name="Release…"), "l")
-    hand.type("billing is stuck")
     hand.do(hand.page.get_by_role("button", name="Release", exact=True), "Enter")
-    expect(hand.page.locator("#notices")).to_contain_text(re.compile("Released the lock of message .: billing is stuck."))
+    expect(hand.page.locator("#notices")).to_contain_text(re.compile("Released the lock of message .\\."))
     expect(hand.page.locator("#locks tbody tr")).to_have_count(1)
 
 

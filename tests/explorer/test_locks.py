@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from broker_core import rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter, LockFilter
 from broker_core.service_bus import entities
@@ -31,7 +31,7 @@ def test_the_page_lists_locks_of_all_families(shop, jobs, as_):
     assert "Message 4" in page and "worker</a>" in page and "Releasing locks requires the operator role" in page
     assert "Release…" not in page
     asked = as_("operator").get(f"/locks/?q={shop.namespace}").content.decode()
-    assert f"Release message 4 of {shop}, held by worker</h2>" in asked and "(required)" in asked
+    assert f"Release message 4 of {shop}, held by worker</h2>" in asked and "(optional)" in asked
     page = as_("operator").get(f"/locks/?q={jobs.namespace}").content.decode()
     assert "Message 2" in page and "Message 3" in page and "Message 4" not in page
     assert "No locks match" in as_().get("/locks/?holder=nobody-of-this-name").content.decode()
@@ -47,6 +47,20 @@ def test_a_lock_is_released_with_a_reason_and_recorded(shop, as_):
     assert f"released by {client.user.username}" in client.get(f"/messages/{shop.namespace}/{shop.path}/4").content.decode()
     again = client.post("/locks/", _form(shop, number="4"), headers=FRAGMENT)
     assert "had ended already" in again.content.decode()
+
+
+def test_a_lock_is_released_without_a_reason_and_an_own_one_without_a_question(shop, as_):
+    client = as_()
+    me = Actor("user", client.user.username, Right.ALL)
+    service_bus.receive(shop, 1, actor=me)
+    [own] = [lock.number for lock in _locks(shop) if lock.number != 4]
+    page = client.get(f"/locks/?q={shop.namespace}").content.decode()
+    assert page.count(f'title="Release message {own} of {shop}, held by {me.name}"') == 1
+    assert f"Release message {own} of {shop}, held by {me.name}</h2>" not in page
+    for number in (own, 4):
+        answer = client.post("/locks/", _form(shop, number=str(number), reason=""), headers=FRAGMENT)
+        assert f"Released the lock of message {number}." in answer.content.decode()
+    assert _locks(shop) == ()
 
 
 def test_held_sessions_are_found_among_many_others(shop, monkeypatch):
