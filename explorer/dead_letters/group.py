@@ -137,13 +137,15 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
     recent = core.newest(entity_id=entity.id, limit=20)
     tried_repair = _tried_repair(bench, recent)
     listed = _with_failures(bench, rows.rows)
+    common = _common(listed)
     context = {
         **about(request, entity),
         "section": "dead_letters",
         "bench": bench,
         "page": rows,
         "rows": listed,
-        "common": _common(listed),
+        "common": common,
+        "failed_in": _failed_in(bench, common.get("origin", "")) if common.get("reason") else None,
         "counted": counted,
         "note": note,
         "resubmits": bench.family.resubmits(bench.list, entity),
@@ -225,6 +227,14 @@ def _common(listed: Sequence[tuple[MessageRow, Failure | None]]) -> dict[str, st
         "origin": {failure.origin if failure else "" for _, failure in listed},
     }
     return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
+
+
+def _failed_in(bench: Bench, origin: str) -> EntityRow:
+    """The queue in which the messages failed: this one, or the one that moved them here, if it still exists."""
+    try:
+        return reads.entity(EntityAddress(bench.address.namespace, origin), actor=bench.actor) if origin else bench.entity
+    except BrokerError:
+        return bench.entity
 
 
 def _neighbours(rows: Page[MessageRow], number: int | None) -> tuple[int | None, int | None]:

@@ -12,6 +12,7 @@ from broker_core.common.types import EntityAddress, EntityKind, EntityStatus
 from broker_core.reads import EntityRow
 from explorer.charts.sparklines import Spark
 
+from . import questions
 from .shell import May
 
 HEAD = "explorer/_entity_head.html"
@@ -115,12 +116,19 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         *imports,
         Link("Map", "now", f"{reverse('explorer:map')}?{urlencode({'entity': str(address)})}"),
         Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
-        Link("Analyses", "chart", f"{reverse('explorer:analyses')}?queue={entity.id}"),
+        *_questions(entity),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),
         replace(delete, why_not="Protected; remove the protection in the settings")
         if entity.protected and may.manage
         else delete,
     ]
+
+
+def _questions(entity: EntityRow) -> list[Link]:
+    """The questions about its history."""
+    if entity.kind not in questions.ANALYSED:
+        return []
+    return [Link(title, "help", questions.question_about(entity, slug)) for slug, title in questions.TITLES.items()]
 
 
 def operate_url(address: EntityAddress, kind: str, tab: str) -> str:

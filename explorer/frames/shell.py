@@ -28,6 +28,7 @@ from explorer import audit, sandbox_names
 from explorer.live.page import Live, LiveAnswer, LiveRequest
 from explorer.people.roles import actor_for
 
+from . import last_namespace
 from .presenters import SUBQUEUES
 from .values import Act, status_of
 
@@ -181,6 +182,7 @@ def refusal(
 
 def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
     """Context of every page about an entity."""
+    last_namespace.remember(request, entity.address.namespace)
     return {
         "section": "entities",
         "may": May(request.actor.rights),

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
@@ -19,6 +20,7 @@ from broker_core.store import connections
 from explorer import sandbox_names
 from explorer.charts import changes, traffic
 from explorer.demo import pages
+from explorer.frames import last_namespace
 from explorer.frames.csv_file import csv_file
 from explorer.frames.forms.queries import ScopeQuery
 from explorer.frames.shell import cleaned, page, show
@@ -59,7 +61,11 @@ def insights(request: HttpRequest) -> HttpResponse:
     period = next((candidate for candidate in RANGES if candidate.name == query["range"]), DEFAULT)
     namespaces = [n for n in reads.namespaces(actor=request.actor) if not n.is_system or n.name == query["namespace"]]
     namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
+    if unnamed := _redirected(request, query, [row.name for row in namespaces]):
+        return unnamed
     entity, namespace = _scope(query, namespaces, request.actor)
+    if namespace:
+        last_namespace.remember(request, namespace)
     points = _points(entity, namespace, period, request.actor)
     if query["format"] == "csv":
         return csv_file(f"vitrine-traffic-{period.name}.csv", traffic.csv_rows(points))
@@ -84,6 +90,14 @@ def insights(request: HttpRequest) -> HttpResponse:
     fragments = {"explorer/_insights.html": period.refresh_seconds}
     live_parts = Live(fragments, entities=[entity] if entity else (), refresh_seconds=period.refresh_seconds)
     return show(request, "insights", context, live=live_parts)
+
+
+def _redirected(request: HttpRequest, query: Mapping[str, Any], names: list[str]) -> HttpResponse | None:
+    """To the namespace that was looked at last, if the address names none. All namespaces: an empty name."""
+    if query["entity"] or query["format"] or "namespace" in request.GET:
+        return None
+    name = last_namespace.last_of(request, names)
+    return HttpResponseRedirect(f"{request.path}?{urlencode({**request.GET.dict(), 'namespace': name})}") if name else None
 
 
 def _generated_until(namespace: str | None, since: datetime) -> datetime | None:

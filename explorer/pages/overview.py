@@ -19,7 +19,7 @@ from broker_core.store import connections
 from broker_core.store.connections import Database
 from explorer import sandbox_names
 from explorer.demo import pages
-from explorer.frames import figures, presenters
+from explorer.frames import figures, last_namespace, presenters
 from explorer.frames.forms.queries import KINDS, OverviewQuery
 from explorer.frames.recent import LARGE, CacheByKey
 from explorer.frames.shell import cleaned, page, show, wants_fragment
@@ -107,6 +107,8 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     current = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
     if namespace and current is None:
         raise EntityNotFound(namespace, "namespace")
+    if current:
+        last_namespace.remember(request, current.name)
     hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True) if query["all"] and current is None else ()
     entity_filter = filter_of(query, current, hidden)
     sort = query["sort"] or "name"

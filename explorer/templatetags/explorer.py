@@ -21,10 +21,10 @@ from django.utils.timezone import now as real_now
 
 from broker_core.common.durations import format_iso, human
 from broker_core.common.explanations import Reason
-from broker_core.common.types import EntityAddress, Family, HistoryLevel
-from broker_core.reads import FoundMessage, MessageRow
+from broker_core.common.types import Actor, EntityAddress, Family, HistoryLevel
+from broker_core.reads import EntityRow, FoundMessage, MessageRow
 from explorer.bodies.invisible import visible
-from explorer.frames import glossary, presenters, shell, timeline
+from explorer.frames import glossary, presenters, questions, shell, timeline
 from explorer.frames.actors import ShownActor, shown_actor
 from explorer.frames.columns import Columns
 from explorer.frames.family import FamilyPages, NewEntity, installed, pages_of
@@ -128,6 +128,18 @@ def actor(of: ShownActor | str | None, *, link: bool = True) -> str:
     if not link:
         return format_html('<span class="actor" title="{}">{}{}</span>', it.words, icon(it.icon), it.name)
     return format_html('<a class="actor" href="{}" title="{}">{}{}</a>', it.url, it.words, icon(it.icon), it.name)
+
+
+@register.filter
+def is_actor(stored: str | None, me: Actor) -> bool:
+    """Whether an actor, as events and locks store it, is this one."""
+    return bool(stored) and stored in (str(me), me.holder_label)
+
+
+@register.simple_tag
+def question(slug: str, entity: EntityRow, **chosen: str) -> str:
+    """The page of a question about an entity. chosen: receiver, reason, range."""
+    return questions.question_about(entity, slug, **chosen)
 
 
 @register.simple_tag

@@ -83,10 +83,13 @@
     if (event.target.matches?.(".plot")) read(null);
   });
 
-  document.addEventListener("change", (event) => {
-    if (!event.target.matches("select#namespace")) return;
-    const { form } = event.target;
-    if (form.elements.path) form.elements.path.value = ""; // a queue of the namespace before
+  // A choice takes effect at once; a custom range, when both of its ends are known.
+  document.addEventListener("change", ({ target }) => {
+    const form = target.closest("[data-auto-submit]");
+    if (!form) return;
+    const { namespace, path, start, end } = form.elements;
+    if (target === namespace && path) path.value = ""; // a queue of the namespace before
+    if ((target === start || target === end) && !(start.value && end.value)) return;
     form.requestSubmit();
   });
 

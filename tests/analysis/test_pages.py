@@ -17,6 +17,7 @@ from broker_core.service_bus import entities
 from broker_core.store import connections
 from explorer.analysis.pages import asking, landing
 from explorer.analysis.reports.registry import BY_SLUG, QUESTIONS
+from explorer.frames.questions import TITLES
 from explorer.models import AnalysisResult, AnalysisRun, AuditRecord
 from explorer.people.roles import OPERATOR, VIEWER
 from tests.html import body_of
@@ -257,7 +258,9 @@ def test_a_page_of_several_reports_loads_details_when_opened(viewer, queue):
 
 def test_the_landing_page_shows_each_question_with_its_stored_answer(viewer, queue):
     page = body_of(viewer.get(at("analyses")))
-    assert "Choose a namespace to open its analyses." in page and "No runs yet" in page
+    assert "Not analysed yet." in page and "No runs yet" in page
+    for slug in TITLES:
+        assert at("analysis_question", slug, namespace="demo") in page
     page = body_of(viewer.get(at("analyses", queue=queue.pk)))
     assert "Not analysed yet." in page and slow(queue) in page
     a_stored_result([queue])
@@ -330,10 +333,6 @@ def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
 def test_anonymous_visitors_are_redirected_to_the_sign_in(client, queue):
     for url in (at("analyses"), slow(queue), at("analysis_report", "waiting", queue=queue.pk), at("analysis_run", 1)):
         assert client.get(url).status_code == 302
-
-
-def test_a_queue_page_links_to_its_analyses(viewer, queue):
-    assert at("analyses", queue=queue.pk) in body_of(viewer.get("/entities/demo/billing/orders"))
 
 
 # The admin

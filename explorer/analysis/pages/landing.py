@@ -17,7 +17,7 @@ from broker_core.common.types import Actor, Right
 from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from explorer import sandbox_names
-from explorer.frames import shell
+from explorer.frames import last_namespace, shell
 from explorer.models import AnalysisRun
 
 from ..forms import analysable
@@ -57,14 +57,19 @@ def first_reports(*, of_entity: bool, actor: Actor) -> list[Analysis]:
 @shell.page
 @require_http_methods(["GET", "POST"])
 def analyses(request: HttpRequest) -> HttpResponse:
-    """GET: `path` in a namespace leads to the queue of that name. POST answers all questions anew."""
+    """GET: `path` in a namespace leads to the queue of that name; without a namespace, that of the last page is shown, and
+    nothing is run. POST answers all questions anew."""
     request.actor.require(Right.BROWSE, "the analyses")
     data, part, answers_shown = parameters(request)
+    is_chosen = bool(data.get("namespace") or data.get("queue"))
+    if not is_chosen:
+        data["namespace"] = _preselected(request)
     if data.get("path") and data.get("namespace"):
         return HttpResponseRedirect(f"{reverse('explorer:analyses')}?queue={_queue_named(data['namespace'], data['path'])}")
     scope = asked_of((), data)[1]
     if scope is None:
         return shell.show(request, "analysis/landing", _context(request, None))
+    last_namespace.remember(request, scope.namespace.name)
     firsts = first_reports(of_entity=not scope.is_whole, actor=request.actor)
     asked = Asked(firsts, asked_of(firsts, {**scope.query})[0], scope)
     if request.method == "POST":
@@ -74,18 +79,25 @@ def analyses(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('explorer:analyses')}?{scope.url_query}")
     if part == DETAILS:
         return _details(asked)
-    return _show(request, asked, part, answers_shown)
+    return _show(request, asked, part, answers_shown, opens=is_chosen)
 
 
-def _show(request: HttpRequest, asked: Asked, part: str, answers_shown: str) -> HttpResponse:
-    """The page; or how far the run is, and with a new answer and once it is over, all that can be new."""
+def _preselected(request: HttpRequest) -> str:
+    """The namespace that was looked at last, or the first one; empty: there is none."""
+    names = list(_namespaces(request))
+    return last_namespace.last_of(request, names) or next(iter(names), "")
+
+
+def _show(request: HttpRequest, asked: Asked, part: str, answers_shown: str, *, opens: bool) -> HttpResponse:
+    """The page; or how far the run is, and with a new answer and once it is over, all that can be new. opens: whether showing it
+    starts the run of an answer that is missing or old."""
     overview = [analysis for analysis in asked.analyses if analysis.slug == OVERVIEW]
     run = asked.last_run()
-    if not part and not (run and not run.is_over) and overview:
+    if opens and not part and not (run and not run.is_over) and overview:
         run = Asked(overview, asked.form, asked.scope).opened(request.actor) or run
     if part == PROGRESS and is_unchanged(run, answers_shown):
         return shell.show(request, "analysis/landing", _progress(asked.scope, run), fragment="analysis/_progress")
-    context = _context(request, asked.scope) | _answers_context(asked) | _progress(asked.scope, run)
+    context = _context(request, asked.scope, all_runs=not opens) | _answers_context(asked) | _progress(asked.scope, run)
     context["problem"] = "" if run and not run.is_over else context["no_spark"]
     response = shell.show(request, "analysis/landing", context, fragment="analysis/_landing")
     if part == PROGRESS:
@@ -123,8 +135,9 @@ def _progress(scope: Scope, run: AnalysisRun | None) -> dict[str, Any]:
     }
 
 
-def _context(request: HttpRequest, of: Subject | None) -> dict[str, Any]:
-    newest = _runs(of)
+def _context(request: HttpRequest, of: Subject | None, *, all_runs: bool = True) -> dict[str, Any]:
+    """all_runs: also those that are not about `of`."""
+    newest = _runs(None if all_runs else of)
     return {
         "section": "insights",
         "of": of,
@@ -135,6 +148,7 @@ def _context(request: HttpRequest, of: Subject | None) -> dict[str, Any]:
             analysis for analysis in ANALYSES if analysis.right in request.actor.rights and (not of or _is_about(analysis, of))
         ],
         "runs": newest[:NEWEST],
+        "all_runs": all_runs,
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
         "held_back": _held_back(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods
 
 from broker_core.common.types import Right
-from explorer.frames import shell
+from explorer.frames import last_namespace, shell
 from explorer.models import AnalysisRun
 
 from ..reports import files
@@ -22,8 +22,9 @@ from ..reports.forms import RANGES, ReportForm
 from ..reports.registry import BY_SLUG, QUESTION_BY_SLUG, QUESTIONS
 from ..reports.report import Analysis
 from ..reports.scope import Scope
+from ..reports.tables import Tables
 from ..running import submission
-from . import cards
+from . import cards, focus
 from .asking import Asked, asked_of, is_left, problem, progress_of
 
 PART = "part"  # the parameter that asks for a part of a page
@@ -100,6 +101,7 @@ def _answer(request: HttpRequest, page: Page) -> HttpResponse:
     form, scope = asked_of(page.analyses, data)
     if scope is None:
         raise Http404("no such queue or namespace")
+    last_namespace.remember(request, scope.namespace.name)
     analyses = (
         [analysis for analysis in page.analyses if not scope.is_whole or not analysis.needs_entity] if scope.entities else []
     )
@@ -115,7 +117,7 @@ def _answer(request: HttpRequest, page: Page) -> HttpResponse:
     if part == DETAILS:
         return _details(request, asked, data.get("report", ""))
     run = asked.opened(request.actor) if analyses else None
-    return _show(request, page, asked, run=run, answers=cards.answers(analyses, scope, form))
+    return _show(request, page, asked, run=run, answers=cards.answers(analyses, scope, form), about=focus.chosen(data))
 
 
 def _made_anew(request: HttpRequest, page: Page, asked: Asked) -> HttpResponse:
@@ -132,7 +134,8 @@ def _progress(request: HttpRequest, page: Page, asked: Asked, answers_shown: str
     run = asked.last_run()
     if is_unchanged(run, answers_shown):
         return shell.show(request, "analysis/question", _context(page, asked, run=run), fragment="analysis/_progress")
-    context = _context(page, asked, run=run, answers=cards.answers(asked.analyses, asked.scope, asked.form))
+    about = focus.chosen(request.GET)
+    context = _context(page, asked, run=run, answers=cards.answers(asked.analyses, asked.scope, asked.form), about=about)
     response = shell.show(request, "analysis/question", context, fragment="analysis/_answers")
     response.headers["HX-Retarget"], response.headers["HX-Reswap"] = "#answers", "outerMorph"
     return response
@@ -168,7 +171,15 @@ def _show(request: HttpRequest, page: Page, asked: Asked, *, status: int = 200, 
     return shell.show(request, "analysis/question", _context(page, asked, **more_context), status=status)
 
 
-def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answers: Sequence[cards.Answer] = ()) -> dict[str, Any]:
+def _context(
+    page: Page,
+    asked: Asked,
+    *,
+    run: AnalysisRun | None = None,
+    answers: Sequence[cards.Answer] = (),
+    about: Mapping[str, str] = {},
+) -> dict[str, Any]:
+    """about: the receiver or the reason that the page is about (focus.py)."""
     query = asked.form.query
     shared = {name: value for name, value in query.items() if name in ReportForm.base_fields}
     of_one_queue = [analysis for analysis in page.analyses if analysis not in asked.analyses and asked.scope.entities]
@@ -176,7 +187,8 @@ def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answer
     notes = dict.fromkeys(note for result in results for note in result.notes)
     return {
         "section": "insights", "page": page, "form": asked.form, "scope": asked.scope, "query": urlencode(query),
-        "shared_query": urlencode(shared), "answers": answers,
+        "shared_query": urlencode({**shared, **about}), "answers": answers,
+        "about": about, "focuses": _focuses(about, asked.scope, answers),
         "is_single": not page.slug, "questions": QUESTIONS if page.slug else (), "ranges": RANGES,
         "own_fields": own_fields(asked.form), "of_one_queue": of_one_queue,
         "queues": _queues(asked.scope) if of_one_queue else (),
@@ -185,6 +197,19 @@ def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answer
         "problem": "" if run and not run.is_over else problem(),
         **state_of(run),
     }  # fmt: skip
+
+
+def _focuses(about: Mapping[str, str], scope: Scope, answers: Sequence[cards.Answer]) -> list[focus.Focus]:
+    """What the stored answers say of the receiver or the reason that the page is about."""
+    if not about:
+        return []
+    stored = {answer.analysis.slug: answer.result for answer in answers if answer.result}
+    tables: dict[str, tuple[Scope, Tables]] = {
+        slug: (submission.stored_scope(stored[slug], scope), Tables.unpacked(bytes(stored[slug].tables)))
+        for slug in ("receivers", "losses")
+        if slug in stored
+    }
+    return focus.focuses(about, tables)
 
 
 def own_fields(form: ReportForm) -> list[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from explorer.frames.questions import TITLES
+
 from . import (
     fan_out,
     flow,
@@ -45,10 +47,10 @@ class Question:
 
 
 QUESTIONS = (
-    Question("slow", "Is it slow?", ("waiting", "flow", "promise", "forecast")),
-    Question("lost", "Is anything lost?", ("losses", "redelivery", "incidents", "fan-out")),
-    Question("locks", "Are locks long enough?", ("locks",)),
-    Question("who", "Who does what?", ("receivers", "properties", "journeys")),
-    Question("what-if", "What if?", ("what-if",)),
+    Question("slow", TITLES["slow"], ("waiting", "flow", "promise", "forecast")),
+    Question("lost", TITLES["lost"], ("losses", "redelivery", "incidents", "fan-out")),
+    Question("locks", TITLES["locks"], ("locks",)),
+    Question("who", TITLES["who"], ("receivers", "properties", "journeys")),
+    Question("what-if", TITLES["what-if"], ("what-if",)),
 )
 QUESTION_BY_SLUG = {question.slug: question for question in QUESTIONS}
