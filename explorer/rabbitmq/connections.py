@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
@@ -14,6 +15,7 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, UnackedInQueue
+from explorer.frames.actors import ActorConnection
 from explorer.frames.shell import Act, act, notify_error, page
 from explorer.live.page import Live, live
 
@@ -68,6 +70,21 @@ def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
     for consumer in browsing.consumers(vhost, actor=actor):
         consuming[consumer.connection_id].append(consumer)
     return [ConnectionLine(row, consuming[row.id], unacked[row.id]) for row in browsing.connections(vhost, actor=actor)]
+
+
+def of_actor(stored: str, viewer: Actor) -> list[ActorConnection]:
+    """The connections of an actor to all virtual hosts, for its page."""
+    hosts = sorted({row.vhost for row in browsing.connections_of(stored, actor=viewer)})
+    lines = [line for host in hosts for line in lines_of(host, viewer)]
+    return [_of_actor(line) for line in lines if line.connection.actor == stored]
+
+
+def _of_actor(line: ConnectionLine) -> ActorConnection:
+    row = line.connection
+    uses = [(consumer.queue, f"channel {consumer.channel}, {consumer.tag}") for consumer in line.consumers]
+    url = reverse("explorer:rabbitmq_connections", args=(row.vhost,))
+    unacked = sum(count.count for count in line.unacked)
+    return ActorConnection(row.name, row.vhost, url, row.opened_at, row.now, uses, unacked)
 
 
 def _close(request: HttpRequest, vhost: str) -> Act:

@@ -12,11 +12,12 @@ from broker_core import rabbitmq
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import Counted, EntityRow, MessageRow
+from explorer.frames.actors import ActorConnection
 from explorer.frames.family import FamilyPages, LimitPages, LockPages, NewEntity, PageTexts, PolicyLine, PolicyPages
 from explorer.frames.values import Badge
 from explorer.rabbitmq.forms.keys import APPLY_TO
 
-from . import policies, queue, queues, states
+from . import connections, policies, queue, queues, states
 from .board import RabbitBoard
 from .message import RabbitMessagePage
 from .operations import RabbitOperations
@@ -143,6 +144,9 @@ class RabbitPages(FamilyPages):
 
     def send_url(self, namespace: str, path: str) -> str:
         return reverse("explorer:rabbitmq_publish", args=(namespace, path))
+
+    def actor_connections(self, stored: str, viewer: Actor) -> Sequence[ActorConnection]:
+        return connections.of_actor(stored, viewer)
 
     def exchange_url(self, namespace: str, name: str) -> str:
         return reverse("explorer:rabbitmq_exchange", args=(namespace, name))

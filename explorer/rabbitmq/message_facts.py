@@ -5,18 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.urls import reverse
-
 from broker_core.common.durations import human
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.rabbitmq.rules.explaining import Code
 from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
 from explorer.frames.family import MessageRecord
-from explorer.frames.presenters import actor_name, filesize, plural, time_of_day
+from explorer.frames.presenters import actor_name, by_actor, filesize, plural, time_of_day
 from explorer.frames.values import Fact, StateLine
 
-from . import manual_consumers
 from .states import badge
 
 _DELIVERY_MODES = {"1": "transient", "2": "persistent"}
@@ -26,8 +23,7 @@ def state_line(detail: MessageDetail, explanation: Explanation | None, entity: E
     """What the page says first."""
     row, state_badge = detail.row, badge(detail.row)
     if row.display_state is DisplayState.UNACKED:
-        is_own = row.locked_by == manual_consumers.name_for(actor)
-        holder = f"{actor.name} (you)" if is_own else actor_name(row.locked_by) or "a connection"
+        holder = actor_name(row.locked_by, actor) or "a connection"
         since = f" Delivered at {time_of_day(row.last_received_at, row.read_at)}." if row.last_received_at else ""
         text = f"No other consumer gets it until it is requeued, which also happens when its channel or connection closes.{since}"
         return StateLine(state_badge, f"Unacknowledged, held by {holder}", text, covers=frozenset((Code.UNACKED,)))
@@ -54,8 +50,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     again = "the next delivery is marked redelivered" if row.first_received_at else ""
     facts = [Fact("Returned", plural(row.delivery_count, "time"), again)]
     if row.owner_id:
-        url = reverse("explorer:rabbitmq_connections", args=(record.address.namespace,))
-        facts.append(Fact("Unacknowledged by", actor_name(row.locked_by) or "a connection", url=url))
+        facts.append(by_actor("Unacknowledged by", row.locked_by) if row.locked_by else Fact("Unacknowledged by", "unknown"))
         if row.last_received_at:
             facts.append(Fact("Delivered", at=row.last_received_at))
     facts.append(Fact("Enqueued", at=row.enqueued_at))

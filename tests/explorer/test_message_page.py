@@ -60,7 +60,7 @@ def test_an_htmx_request_for_a_message_returns_only_the_pane(pages, as_):
 def test_storage_and_rabbitmq_lists_have_the_message_pane(pages, office, as_, at):
     address = f"/entities/{pages.stored}?m=2" if at == "stored" else f"/entities/{office.at}/scans?m=1"
     pane = pane_of(body_of(as_("viewer").get(address)))
-    assert ("Leased by worker," if at == "stored" else "Unacknowledged, held by scanner") in pane
+    assert ("Leased by worker," if at == "stored" else "Unacknowledged, held by worker") in pane
 
 
 def test_an_action_in_the_pane_returns_the_pane_or_without_javascript_the_list(pages, as_):

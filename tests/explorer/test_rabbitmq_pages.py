@@ -479,7 +479,7 @@ def test_a_message_shows_every_reason_why_it_waits(office, as_):
         "The only consumer holds as many unacknowledged messages as the prefetch allows" in page and "Ready: next in line" in page
     )
     page = body_of(as_("viewer").get(f"/messages/{office.at}/scans/1"))
-    assert "Unacknowledged, held by scanner" in page and "No other consumer gets it until it is requeued" in page
+    assert "Unacknowledged, held by worker" in page and "No other consumer gets it until it is requeued" in page
 
 
 def test_a_message_shows_its_deaths(office, as_):

@@ -10,13 +10,17 @@ from contextlib import suppress
 
 import pytest
 
-from broker_core import namespaces, rabbitmq
+from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Right
 from broker_core.rabbitmq.connections import channels, ending, processes
 from broker_core.rabbitmq.connections import connections as rabbit
 from broker_core.rabbitmq.connections.processes import ConnectionLost
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.messages.properties import Properties
+from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.reads import EventFilter
 from broker_core.store import aio, connections
 from tests.broker_state import ledger_agrees
 from tests.eventually import eventually
@@ -32,9 +36,11 @@ def test_a_process_has_one_epoch_with_a_lease_and_a_lock(vhost):
     with rabbit.connect(vhost, "first") as first, rabbit.connect(vhost) as second:
         (row,) = query("SELECT epoch, lease_until - clock_timestamp() AS lease FROM vitrine_broker_process")
         assert processes.LEASE.total_seconds() - 2 < row.lease.total_seconds() <= processes.LEASE.total_seconds()
-        assert query("SELECT epoch, name FROM vitrine_connection WHERE id = ANY (%s) ORDER BY id", [first.id, second.id]) == [
-            (row.epoch, "first"),
-            (row.epoch, second.actor.holder_label),
+        assert query(
+            "SELECT epoch, name, actor FROM vitrine_connection WHERE id = ANY (%s) ORDER BY id", [first.id, second.id]
+        ) == [
+            (row.epoch, "first", str(first.actor)),
+            (row.epoch, second.actor.name, str(second.actor)),
         ]
         assert query("SELECT pg_try_advisory_lock(hashtextextended('vitrine epoch ' || %s, 0))", row.epoch) == [(False,)]
     assert query("SELECT 1 FROM vitrine_connection WHERE id = ANY (%s)", [first.id, second.id]) == []
@@ -332,3 +338,27 @@ def test_ending_a_connection_is_retried_after_a_failure(vhost, queue, monkeypatc
 def _cut_off(connection_id):
     raise BrokerUnavailable("the server closed the connection")
     yield
+
+
+def test_the_events_and_locks_of_a_connection_name_its_actor(vhost):
+    """Whatever the connection is called: a receiver is one actor, which settles under the same name."""
+    queue = EntityAddress(vhost, "q")
+    rabbitmq.declare_queue(queue)
+    rabbitmq.publish(vhost, [Publication(b"x", "", "q", Properties())] * 2)
+    scanner = Actor("process", "scanner", Right.ALL)
+    with rabbit.connect(vhost, "scanner's first connection", actor=scanner) as connection:
+        channel = connection.channel()
+        channel.qos(1)
+        channel.consume("q")
+        [delivery] = channel.deliveries(1)
+        got = channel.get("q")
+        assert {row.locked_by for row in reads.list_messages(queue).rows} == {"process:scanner"}
+        [row] = browsing.connections_of("process:scanner")
+        assert (row.name, row.actor, row.vhost) == ("scanner's first connection", "process:scanner", vhost)
+        assert [consumer.actor for consumer in browsing.consumers(vhost)] == ["process:scanner"]
+        channel.ack(delivery.delivery_tag)
+        channel.ack(got.delivery_tag)
+    assert browsing.connections_of("process:scanner") == []
+    kinds = (EventKind.RECEIVED, EventKind.COMPLETED)
+    found = reads.events(EventFilter(entity_id=reads.entity(queue).id, kinds=kinds)).rows
+    assert {event.actor for event in found} == {"process:scanner"} and len(found) == 4

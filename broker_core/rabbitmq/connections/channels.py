@@ -113,7 +113,7 @@ def get(channel: Channel, queue: str = "", *, no_ack: bool = False) -> Steps:
     (RMQ-041)."""
     connection, address = channel.connection, channel.address(queue)
     delivery = yield from delivering.get.steps(
-        address, no_ack=no_ack, owner_id=connection.id, holder=connection.name, actor=connection.actor
+        address, no_ack=no_ack, owner_id=connection.id, holder=str(connection.actor), actor=connection.actor
     )
     if delivery is None:
         return None

@@ -59,12 +59,12 @@ def _close_unclaimed(connection: Connection, asked: Mapping[str, Any]) -> Steps[
 def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[Connection]:
     """Open a connection to a virtual host. Raises AmqpError (530) if it does not exist.
 
-    name: shown to users and stored as the holder of messages; the actor's by default.
+    name: shown to users; the actor's by default. The holder of messages is the actor.
     The first connection of a process acquires its epoch and recovers dead processes.
     """
     actor = actor or Actor.local()
     actor.require(actor.rights & (Right.SEND | Right.LISTEN) or Right.LISTEN, vhost)
-    name = name or actor.holder_label
+    name = name or actor.name
     if not isinstance(name, str) or len(name) > MOST_NAME:
         raise InvalidArgument("name", f"{name!r} must be a string of at most {MOST_NAME} characters")
     while True:
@@ -72,7 +72,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
         if process.is_fresh:
             process.is_fresh = False
             yield from recover_dead.steps()
-        rows = yield call("open_connection", vhost=vhost, name=name, epoch=process.epoch)
+        rows = yield call("open_connection", vhost=vhost, name=name, actor=str(actor)[:MOST_NAME], epoch=process.epoch)
         if not rows:
             raise errors.vhost_not_found(vhost)
         if rows[0].id is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from broker_core import reads
@@ -69,7 +70,7 @@ class QueueHead:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """A consumer. order: its position among the consumers of its queue, from 1."""
+    """A consumer. order: its position among the consumers of its queue, from 1. actor: whose connection it is; empty: unknown."""
 
     id: int
     tag: str
@@ -84,6 +85,7 @@ class ConsumerRow:
     arguments: Mapping[str, Any]
     began_at: datetime
     order: int
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class UnackedInQueue:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRow:
-    """A connection. opened_at: by the virtual host's clock; lease_until: real time.
+    """A connection. opened_at, now: by the virtual host's clock; lease_until: real time. actor: whose it is; empty: unknown.
 
     lease_left: how long its process is considered alive without renewing its lease; negative once the lease has ended.
     owned: the exclusive queues that are deleted with it, the first twenty by name.
@@ -114,6 +116,9 @@ class ConnectionRow:
     lease_left: timedelta
     consumers: int
     owned: tuple[str, ...]
+    actor: str
+    vhost: str
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,7 @@ def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None
         consumer_rows.append(
             ConsumerRow(
                 row.id, row.tag, EntityAddress(vhost, row.queue), row.connection_id, row.connection, row.channel, row.no_ack,
-                row.exclusive, row.priority, row.prefetch, table.decode(row.arguments), row.began_at, order,
+                row.exclusive, row.priority, row.prefetch, table.decode(row.arguments), row.began_at, order, row.actor,
             )
         )  # fmt: skip
     return consumer_rows
@@ -173,14 +178,23 @@ def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None
 def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[ConnectionRow]]:
     """ConnectionRow of each connection, oldest first; at most MOST_CONNECTIONS."""
     _require(actor, vhost)
-    rows = yield call("browse_connections", vhost=vhost, max_count=MOST_CONNECTIONS)
-    return [
-        ConnectionRow(
-            row.id, row.name, row.opened_at, row.epoch, row.process, row.started_at, row.lease_until, row.lease_left,
-            row.consumers, tuple(row.owned),
-        )
-        for row in rows
-    ]  # fmt: skip
+    rows = yield call("browse_connections", vhost=vhost, actor=None, max_count=MOST_CONNECTIONS)
+    return [_connection(row) for row in rows]
+
+
+@use_case(namespace=WHOLE_DATABASE, combine=lambda results: list(chain.from_iterable(results)))
+def connections_of(name: str, *, actor: Actor | None = None) -> Steps[list[ConnectionRow]]:
+    """ConnectionRow of each connection of an actor ("process:web-1") to any virtual host, oldest first."""
+    _require(actor, "all virtual hosts")
+    rows = yield call("browse_connections", vhost=None, actor=name, max_count=MOST_CONNECTIONS)
+    return [_connection(row) for row in rows]
+
+
+def _connection(row: Any) -> ConnectionRow:
+    return ConnectionRow(
+        row.id, row.name, row.opened_at, row.epoch, row.process, row.started_at, row.lease_until, row.lease_left,
+        row.consumers, tuple(row.owned), row.actor, row.vhost, row.now,
+    )  # fmt: skip
 
 
 @use_case

@@ -107,7 +107,7 @@ class Consumer:
 
     @property
     def holder(self) -> str:
-        return self.channel.connection.name
+        return str(self.channel.connection.actor)
 
     @property
     def credit(self) -> int:

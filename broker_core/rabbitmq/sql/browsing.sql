@@ -51,7 +51,7 @@ SELECT (SELECT count(*) FROM looked_at) AS scanned, (SELECT count(*) FROM looked
 -- name: browse_consumers
 -- Consumers of a virtual host, of one of its queues, or of one connection, in registration order for each queue.
 SELECT c.id, c.tag, c.channel, c.no_ack, c.exclusive, c.priority, c.prefetch, c.arguments, c.began_at, c.connection_id,
-       k.name AS connection, q.id AS entity_id, q.path AS queue
+       k.name AS connection, k.actor, q.id AS entity_id, q.path AS queue
   FROM vitrine_consumer AS c JOIN vitrine_connection AS k ON k.id = c.connection_id
   JOIN vitrine_entity AS q ON q.id = c.queue_id JOIN vitrine_namespace AS n ON n.id = q.namespace_id
  WHERE lower(n.name) = lower(%(vhost)s) AND (%(queue)s::text IS NULL OR q.path = %(queue)s::text)
@@ -59,15 +59,18 @@ SELECT c.id, c.tag, c.channel, c.no_ack, c.exclusive, c.priority, c.prefetch, c.
  ORDER BY q.path, c.id LIMIT %(max_count)s;
 
 -- name: browse_connections
--- Connections of a virtual host with their process; lease_left: how long that is considered alive without renewing its lease.
-SELECT k.id, k.name, k.opened_at, p.epoch, p.label AS process, p.started_at, p.lease_until,
+-- Connections of a virtual host, or of an actor, with their process; lease_left: how long that is considered alive without
+-- renewing its lease.
+SELECT k.id, k.name, k.actor, k.opened_at, n.name AS vhost,
+       vitrine_clock(n.clock_base_at, n.clock_base_real, n.clock_rate) AS now,
+       p.epoch, p.label AS process, p.started_at, p.lease_until,
        p.lease_until - clock_timestamp() AS lease_left,
        (SELECT count(*) FROM vitrine_consumer AS c WHERE c.connection_id = k.id) AS consumers,
        ARRAY(SELECT e.path FROM vitrine_entity AS e WHERE e.owner_id = k.id AND e.deleted_at IS NULL
              ORDER BY e.path LIMIT 20) AS owned
   FROM vitrine_connection AS k JOIN vitrine_broker_process AS p ON p.epoch = k.epoch
   JOIN vitrine_namespace AS n ON n.id = k.namespace_id
- WHERE lower(n.name) = lower(%(vhost)s)
+ WHERE (%(vhost)s::text IS NULL OR lower(n.name) = lower(%(vhost)s)) AND (%(actor)s::text IS NULL OR k.actor = %(actor)s)
  ORDER BY k.id LIMIT %(max_count)s;
 
 -- name: browse_unacked_of_consumers

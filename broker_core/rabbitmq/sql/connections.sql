@@ -45,8 +45,8 @@ WITH vhost AS MATERIALIZED (
 process AS MATERIALIZED (
     SELECT epoch FROM vitrine_broker_process WHERE epoch = %(epoch)s AND lease_until > to_timestamp(0) FOR KEY SHARE),
 opened AS (
-    INSERT INTO vitrine_connection (epoch, namespace_id, name, opened_at)
-    SELECT process.epoch, vhost.id, %(name)s, vhost.now FROM vhost, process
+    INSERT INTO vitrine_connection (epoch, namespace_id, name, actor, opened_at)
+    SELECT process.epoch, vhost.id, %(name)s, %(actor)s, vhost.now FROM vhost, process
     RETURNING id)
 SELECT vhost.id AS namespace_id, vhost.name, vhost.now AS opened_at, (SELECT id FROM opened) AS id FROM vhost;
 
@@ -125,7 +125,7 @@ consumer AS MATERIALIZED (
            sum(coalesce(h.n, 0)) OVER (PARTITION BY c.connection_id, c.channel) AS held_by_channel
       FROM vitrine_consumer AS c LEFT JOIN held AS h ON h.consumer_id = c.id
      WHERE c.queue_id = %(entity_id)s)
-SELECT c.id, c.connection_id, x.name AS holder, c.channel, c.priority, c.no_ack,
+SELECT c.id, c.connection_id, coalesce(nullif(x.actor, ''), x.name) AS holder, c.channel, c.priority, c.no_ack,
        CASE WHEN c.prefetch > 0 THEN greatest(c.prefetch - c.held, 0) END AS credit,
        CASE WHEN c.channel_prefetch > 0 THEN greatest(c.channel_prefetch - c.held_by_channel, 0)::int END AS channel_credit
   FROM consumer AS c
