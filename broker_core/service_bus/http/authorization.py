@@ -20,6 +20,6 @@ async def actor_of(request: Request) -> Actor:
 
 
 def _holder(request: Request, policy: AccessPolicy) -> str:
-    """The label shown for locks of this client: the name it sends, otherwise its key and address."""
-    label = (request.header(HOLDER_HEADER) or "").strip()
-    return label[:_MOST_HOLDER_CHARACTERS] or f"key:{policy.name}@{request.client_ip}"
+    """The holder of this client's locks: its key, and the name that it sends, or its address."""
+    name = (request.header(HOLDER_HEADER) or "").strip()[:_MOST_HOLDER_CHARACTERS]
+    return f"key:{policy.name}@{name or request.client_ip}"
