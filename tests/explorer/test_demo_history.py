@@ -8,7 +8,8 @@ from broker_core.common.types import EventKind as Kind
 from broker_core.history import archive
 from broker_core.models import Entity
 from explorer.charts import changes
-from explorer.service_bus.demo import history, shop
+from explorer.frames.actors import shown_actor
+from explorer.service_bus.demo import DOES, history, shop
 from tests.analysis import generated_events
 from tests.history import archived_settings
 
@@ -43,7 +44,10 @@ def test_the_generated_history_is_consistent_and_follows_the_queues_settings(pas
     assert all((row["at"] - row["enqueued_at"]).total_seconds() >= 20 for row in late)
     assert max(row["delivery_count"] or 0 for row in events if row["entity_id"] == queues["orders"].pk) == 3
     receivers = {row["actor"] for row in events if row["kind"] == Kind.RECEIVED}
-    assert receivers == {f"generated:{path}-consumer-{number}" for path in history.LOADS for number in (1, 2)}
+    processes = {f"generated:process:{path}-{number}" for path in ("orders", "payments") for number in (1, 2)}
+    assert receivers == processes | {"generated:key:mobile-app"}
+    programs = {shown_actor(row["actor"]).name for row in events} - {"broker"}
+    assert programs <= set(DOES), "generated history names programs of the demo"
     newest = max(row["at"] for row in events)
     assert newest <= datetime.now(UTC) and newest - min(row["at"] for row in events) > timedelta(days=2.9)
 

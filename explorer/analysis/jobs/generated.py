@@ -1,6 +1,6 @@
 """The events of a load with known parameters (load.py), as the broker would have written them. Without PySpark.
 
-The actor of each begins with `generated`, its details have {"generated": true}, and its message id begins with "generated-".
+The actor of each begins with `generated:`, its details have {"generated": true}, and its message id begins with "generated-".
 Pages that count such messages say so.
 """
 
@@ -20,7 +20,7 @@ from .kinds import GENERATED, Kind
 from .load import EXPIRED, REGIONS, REJECTED, SECOND, SESSIONS, SPENT, Load, Played, play
 
 BLOCK = 5_000  # events of a table, which is a transaction where they are recorded
-SENDER, BROKER, OPERATOR = (f"{GENERATED}:{name}" for name in ("sender", "broker", "operator"))
+BROKER, OPERATOR = (f"{GENERATED}:process:{name}" for name in ("broker", "operator"))
 REASONS = ("MaxDeliveryCountExceeded", "TTLExpiredException", "complete")  # of dead letters, and of a refused settlement
 _LIMIT, _TOO_LATE, _COMPLETE = range(3)
 MARK = '{"generated": true}'
@@ -125,17 +125,17 @@ class Events:
         notices = np.roll(a["noticed"], 1)  # whether the receive noticed the end of the attempt before
         received, released = (base, base + 1) if self._archived else (base - notices, base + 1 + a["noticed"])
         spent, dead = (begin + 1 + 2 * m["deliveries"])[apart], m["dead"]
-        self._put(begin, Kind.SENT, m["enqueued"])
+        self._put(begin, Kind.SENT, m["enqueued"], self._senders[m["queue"]])
         self._put(received, Kind.RECEIVED, a["received"], consumer, places, a["attempt"] - 1)
         self._put(released, a["how"], a["released"], consumer, places, a["attempt"] - 1 + failed)
         self._joined[received if self._archived else released] = notices if self._archived else a["noticed"]
         abandoned = m["joined"][apart] & (self._kind[spent - 1] == Kind.ABANDONED)
         self._put(spent, np.where(dead[apart], Kind.DEAD_LETTERED, Kind.EXPIRED), m["ended"][apart],
-                  np.where(abandoned, self._actor[spent - 1], 1), failures=m["deliveries"][apart])  # fmt: skip
+                  np.where(abandoned, self._actor[spent - 1], 0), failures=m["deliveries"][apart])  # fmt: skip
         self._joined[spent] = m["joined"][apart]
         purged_at = m["ended"] + self._by_queue([int(entry.load.purge_after * SECOND) for entry in self._played])
         purged_at = np.minimum(purged_at, self._by_queue([entry.until for entry in self._played]))
-        self._put((begin + counts - 1)[dead], Kind.PURGED, purged_at[dead], 2, failures=0)
+        self._put((begin + counts - 1)[dead], Kind.PURGED, purged_at[dead], 1, failures=0)
         self._put(np.arange(total, self.count), Kind.SETTLE_REFUSED, a["refused_at"][refused], consumer[refused])
 
     def _put(self, places: Any, kind: Any, at: Any, actor: Any = 0, attempt: Any = -1, failures: Any = -1) -> None:
@@ -149,14 +149,15 @@ class Events:
 
     def _words(self) -> None:
         """The texts of columns that have few."""
-        consumers = [
-            [f"{GENERATED}:{queue.path}-consumer-{number + 1}" for number in range(entry.truth.consumers)]
-            for queue, entry in zip(self._queues, self._played, strict=True)
-        ]
+        pairs = list(zip(self._queues, self._played, strict=True))
+        senders = [entry.load.sender or f"process:{queue.path}-sender" for queue, entry in pairs]
+        consumers = [_receivers(queue, entry) for queue, entry in pairs]
         reasons = [entry.load.reasons for entry in self._played]
         spent = [f"Message could not be consumed after {entry.load.max_deliveries} delivery attempts." for entry in self._played]
-        self._actors = [SENDER, BROKER, OPERATOR, *chain.from_iterable(consumers)]
-        self._first_consumer = 3 + np.cumsum([0, *map(len, consumers[:-1])])
+        of_queues = [f"{GENERATED}:{actor}" for actor in (*senders, *chain.from_iterable(consumers))]
+        self._actors = [BROKER, OPERATOR, *of_queues]
+        self._senders = 2 + np.arange(len(senders))
+        self._first_consumer = 2 + len(senders) + np.cumsum([0, *map(len, consumers[:-1])])
         self._reasons = [*REASONS, *chain.from_iterable(reasons)]
         first_reason = len(REASONS) + np.cumsum([0, *map(len, reasons[:-1])])
         self._details = [
@@ -197,6 +198,12 @@ class Events:
             application_properties=_texts(np.where(sent, m["region"], -1), _REGIONS), details=_texts(described, self._details),
             entity_time_to_live_us=_masked(default, default > 0), default_limits_own=np.zeros(len(rows), bool),
         )  # fmt: skip
+
+
+def _receivers(queue: Queue, entry: Played) -> list[str]:
+    """Who the consumers of a queue are."""
+    count, named = entry.truth.consumers, entry.load.receivers
+    return [named[number] if number < len(named) else f"process:{queue.path}-{number + 1}" for number in range(count)]
 
 
 def _table(**values: Any) -> pa.Table:

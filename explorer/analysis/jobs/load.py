@@ -56,6 +56,7 @@ class Load:
     whose work is done in time; of the region HOT, so many times as many. purge_after: how long dead letters stay; at the end of
     the history none is left. consumers: None: as many as have this utilisation at the rhythm's peak. weekend: its load, relative
     to other days. bursts, outages: of each queue, a day. absences: (every, for): when all consumers are away.
+    sender, receivers: who sends, and who the consumers are, as actors are stored; empty: processes named after the queue.
     """
 
     pickup: float = 0.02
@@ -85,6 +86,8 @@ class Load:
     outage_seconds: float = 1500.0
     absences: tuple[float, float] | None = None
     incident: Incident | None = None
+    sender: str = ""
+    receivers: tuple[str, ...] = ()
 
 
 LOAD = Load()

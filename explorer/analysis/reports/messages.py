@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from broker_core.common.actors import spellings
 from broker_core.common.types import SubQueue
 from broker_core.history import manifest, storage
 from broker_core.models import ArchiveFile, Entity
@@ -165,7 +167,7 @@ def find_deliveries(
     where = (ds.field("attempt_subqueue") == _MAIN) & _within("attempt_received_at", start, end)
     ended = ENDINGS[ending][1]
     where &= ended if ended is not None else ds.scalar(True)
-    where &= _same("attempt_received_by", receiver or None) if receiver is not None else ds.scalar(True)
+    where &= _received_by(receiver) if receiver is not None else ds.scalar(True)
     top = _Top([("attempt_received_at", "descending"), ("sequence_number", "ascending")], ATTEMPT)
     top.read(ArchiveFile.LIVES, entity_ids, start, end, where)
     return Found(top.count, [_delivery(row) for row in top.rows], top.damaged)
@@ -245,6 +247,17 @@ def _within(column: str, start: datetime, end: datetime) -> ds.Expression:
 
 def _same(column: str, value: str | int | None) -> ds.Expression:
     return ds.field(column).is_null() if value is None else ds.field(column) == value
+
+
+def _received_by(receiver: str) -> ds.Expression:
+    """Deliveries to a receiver, however it is stored; empty: unknown."""
+    if not receiver:
+        return _same("attempt_received_by", None)
+    texts, prefixes = spellings(receiver)
+    where = ds.field("attempt_received_by").isin(texts)
+    for prefix in prefixes:
+        where |= pc.starts_with(ds.field("attempt_received_by"), prefix)
+    return where
 
 
 def _message(row: dict[str, Any]) -> ListedMessage:

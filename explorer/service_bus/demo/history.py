@@ -23,12 +23,15 @@ _USUAL = Load(
     reasons=("PaymentRejected", "UnknownCustomer"), bursts=0.0, outages=0.0, incident=INCIDENT,
 )  # fmt: skip
 LOADS = {
-    "orders": replace(_USUAL, work=0.35, poison=0.003, rejected=0.003),
+    "orders": replace(_USUAL, work=0.35, poison=0.003, rejected=0.003, sender="key:web-shop"),
     "payments": replace(
         _USUAL, work=1.2, poison=0.01, rejected=0.01,
-        earlier_lock=(CHANGED_BEFORE.total_seconds(), EARLIER_LOCK.total_seconds()),
+        earlier_lock=(CHANGED_BEFORE.total_seconds(), EARLIER_LOCK.total_seconds()), sender="process:orders-1",
     ),
-    "notifications": replace(_USUAL, work=0.08, poison=0.001, rejected=0.001, absences=(7200.0, 45.0)),
+    "notifications": replace(
+        _USUAL, work=0.08, poison=0.001, rejected=0.001, absences=(7200.0, 45.0), consumers=1,
+        sender="process:orders-1", receivers=("key:mobile-app",),
+    ),
 }  # fmt: skip
 
 

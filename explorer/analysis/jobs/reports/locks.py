@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..history import MAIN, History, micros, percentile
-from ..kinds import Kind
+from ..kinds import GENERATED, Kind
 
 # Settlements of a receiver that has finished its work, in the reasons of those that were refused.
 FINISHING = ("complete", "abandon", "dead-letter", "defer", "delete")
@@ -43,7 +43,14 @@ def tables(history: History) -> dict[str, DataFrame]:
 
 def with_receiver(attempts: DataFrame) -> DataFrame:
     """Adds receiver: who received it; empty: unknown."""
-    return attempts.withColumn("receiver", F.coalesce("received_by", F.lit("")))
+    return attempts.withColumn("receiver", identity_of("received_by"))
+
+
+def identity_of(stored: str) -> Column:
+    """The actor that a column names, as in broker_core.common.actors: without the client of a key and the mark of generated
+    history; empty: unknown."""
+    real = F.regexp_replace(F.coalesce(stored, F.lit("")), f"^{GENERATED}:", "")
+    return F.regexp_replace(real, "(?s)^(key:[^@]+)@.*$", "$1")
 
 
 def losses(attempts: DataFrame, events: DataFrame) -> DataFrame:
@@ -84,7 +91,7 @@ def with_late_settlements(lost: DataFrame, events: DataFrame) -> DataFrame:
     """Adds used_late (whether the receiver tried to use the lock after its end) and settled_us (when it first tried to settle).
     An attempt at it belongs to the delivery to this receiver whose lock had ended last."""
     refused = events.where((F.col("kind") == Kind.SETTLE_REFUSED) & (F.col("subqueue") == MAIN)).select(
-        *MESSAGE, F.coalesce("actor", F.lit("")).alias("receiver"), micros(F.col("at")).alias("tried_us"), "reason"
+        *MESSAGE, identity_of("actor").alias("receiver"), micros(F.col("at")).alias("tried_us"), "reason"
     )
     in_order = Window.partitionBy(*MESSAGE, "receiver").orderBy("ended_us", "received_us")
     until = lost.withColumn("next_us", F.lead("ended_us").over(in_order))

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from .. import outcomes
 from ..history import MAIN, History, Span
-from .locks import worst
+from .locks import with_receiver, worst
 
 MOST_DELIVERIES = 10  # by their place; later ones are counted together
 MOST_REASONS = 500
@@ -25,9 +25,7 @@ def tables(history: History) -> dict[str, DataFrame]:
     return {
         "steps": success_by_delivery(current),
         "reasons": reasons(current),
-        "worst": worst(
-            current.where(~is_done_at_once()).withColumn("receiver", F.coalesce("received_by", F.lit(""))), ~F.col("well")
-        ),
+        "worst": worst(current.where(~is_done_at_once()).transform(with_receiver), ~F.col("well")),
         "messages": messages(current),
         "totals": totals(attempts, request.span, request.compared),
         "resubmitted": resubmitted(history.lives().where(request.span.has("ended_at"))),
