@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from broker_core.reads import Flow, Link, LinkKind, Way
 from broker_core.store.connections import Database
-from explorer.frames.presenters import actor_name
+from explorer.frames.actors import ShownActor, shown_actor
 
 BROKER = "process:broker"
 Place = tuple[Database, int]  # a database and an entity's id in it: ids are unique within a database only
@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class Node:
-    """A node. key: unique, and the same on each visit. band: the namespace in whose part of the map it is. names: of the people
+    """A node. key: unique, and the same on each visit. band: the namespace in whose part of the map it is. actors: the people
     and programs that it stands for. label: the name of a single one, or what the names of several begin with. place: of an
     entity."""
 
@@ -45,7 +45,7 @@ class Node:
     kind: Kind
     band: str
     label: str
-    names: set[str] = field(default_factory=set)
+    actors: set[ShownActor] = field(default_factory=set)
     place: Place | None = None
 
     @property
@@ -180,8 +180,8 @@ class Graph:
         group = group_of(actor)
         key = self._add(kind, namespace, f"{namespace} {kind} {group}", group)
         node = self.nodes[key]
-        node.names.add(actor_name(actor))
-        node.label = group if len(node.names) > 1 else actor_name(actor)
+        node.actors.add(shown_actor(actor))
+        node.label = group if len(node.actors) > 1 else shown_actor(actor).name
         return key
 
     def _add(self, kind: Kind, band: str, key: str, label: str) -> str:
@@ -207,7 +207,7 @@ class Graph:
 
 def group_of(actor: str) -> str:
     """The name that stands for an actor and those that differ from it by a number or host only: "orders" for process:orders-2."""
-    name = actor_name(actor)
+    name = shown_actor(actor).name
     name = name.partition("@")[0] or name  # without the host
     return _NUMBERED.sub("", name) or name
 

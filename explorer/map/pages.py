@@ -303,7 +303,8 @@ def _node(box: Box, entries: dict[str, MapEntry], namespace: NamespaceRow, fault
 
 def _people(box: Box, faults: ProgramFaults) -> ShownNode:
     """A sender or receiver, or several."""
-    node, names = box.node, sorted(box.node.names)
+    node, names = box.node, sorted(actor.name for actor in box.node.actors)
+    only = next(iter(node.actors)) if len(node.actors) == 1 else None
     programs = [name for name in names if name in faults.kinds]
     having = [kind for program in programs if (kind := faults.kinds[program])]
     failing = sorted(set(having))
@@ -313,8 +314,7 @@ def _people(box: Box, faults: ProgramFaults) -> ShownNode:
     free = box.width - NAME_X - (FAULT_WIDTH if programs else 0) - (NOTE_SPACE + NOTE_LETTER * len(note) if note else 0)
     name = _clipped(node.label, max(2, min(NAME_LENGTH[node.kind], int(free / LETTER))))
     kinds = {"namespace": node.band, "kinds": "arrivals" if node.kind is Kind.SENDER else "receives"}
-    only = {"actor": names[0]} if len(names) == 1 else {}
-    url = f"{reverse('explorer:tail')}?{urlencode(kinds | only)}"
+    url = only.url if only else f"{reverse('explorer:tail')}?{urlencode(kinds)}"
     tip = f"{node.kind} {', '.join(names)}" + (f": {', '.join(failing)}" if failing else "")
     css, faults_url = ("warn" if failing else ""), (f"{faults.url}#fault-{programs[0]}" if programs else "")
     return ShownNode(box, name, node.label, tip, url, "", note=note, css=css, faults_url=faults_url, below=below)
@@ -371,15 +371,15 @@ def _edge(line: Line, graph: Graph, nodes: dict[str, ShownNode], seconds: float)
 def _edge_url(edge: Edge, graph: Graph) -> str:
     """The newest events that took the edge."""
     source, target = graph.nodes[edge.source], graph.nodes[edge.target]
-    person = next((node for node in (source, target) if node.names), None)
+    person = next((node for node in (source, target) if node.actors), None)
     place = target if target.place else source
     query = {"entity": place.key} if place.place else {"namespace": source.band}
     if target.kind in (Kind.DEAD, Kind.EXCHANGE) and source.place:
         query["kinds"] = "failures"
     else:
         query["kinds"] = "arrivals" if place is target or not place.place else "receives"
-    if person and len(person.names) == 1:
-        query["actor"] = next(iter(person.names))
+    if person and len(person.actors) == 1:
+        query["actor"] = next(iter(person.actors)).stored
     return f"{reverse('explorer:tail')}?{urlencode(query)}"
 
 

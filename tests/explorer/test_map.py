@@ -18,6 +18,7 @@ from broker_core.reads import Flow, Link, LinkKind, Way
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store.connections import Database
+from explorer.frames.actors import ActorKind, ShownActor
 from explorer.live.page import View
 from explorer.map import layout, pages, spots
 from explorer.map.graph import Graph, Kind, Node, Spot, group_of
@@ -90,9 +91,10 @@ def test_a_node_has_the_name_of_its_actor_or_the_common_prefix_of_several_names(
     graph = graph_of("ab")
     for actor in ("key:app-1@10.0.0.7", "key:app-1@10.0.0.8", "key:app-1"):
         graph.count(DB, Flow(0, Way.OUT, None, None, actor), 1)
-    assert [(node.label, node.names) for node in graph.nodes.values() if node.kind is Kind.RECEIVER] == [("app-1", {"app-1"})]
+    receivers = [node for node in graph.nodes.values() if node.kind is Kind.RECEIVER]
+    assert [(node.label, {actor.name for actor in node.actors}) for node in receivers] == [("app-1", {"app-1"})]
     graph.count(DB, Flow(1, Way.OUT, None, None, "process:app-2"), 1)
-    assert [(node.label, len(node.names)) for node in graph.nodes.values() if node.kind is Kind.RECEIVER] == [("app", 2)]
+    assert [(node.label, len(node.actors)) for node in graph.nodes.values() if node.kind is Kind.RECEIVER] == [("app", 2)]
 
 
 def test_an_entity_with_a_receiver_is_not_marked_as_lacking_one():
@@ -324,6 +326,10 @@ def test_one_dot_moves_for_each_message(live_site, new_context, sign_in, person)
     expect(way.locator("text")).to_have_css("opacity", "1")
 
 
+def processes(*names):
+    return {ShownActor(ActorKind.PROCESS, name) for name in names}
+
+
 @pytest.mark.parametrize("kind", [Kind.SENDER, Kind.RECEIVER])
 @pytest.mark.parametrize("failing", ["", "killed", "failing"])
 @pytest.mark.parametrize("count", [1, 2, 40])
@@ -332,7 +338,7 @@ def test_the_name_of_a_program_does_not_overlap_its_fault_icon(kind, failing, co
     names = {f"payments-of-all-stores-{n}" for n in range(count)}
     width = SENDER_WIDTH if kind is Kind.SENDER else RECEIVER_WIDTH
     for label in ("payments", "payments-of-all-stores"):
-        box = Box(Node("k", kind, "shop", label, names), 0, 0, width, 28)
+        box = Box(Node("k", kind, "shop", label, processes(*names)), 0, 0, width, 28)
         node = pages._people(box, pages.ProgramFaults(dict.fromkeys(names, failing), "/faults/"))
         end = pages.NAME_X + pages.LETTER * len(node.name) + pages.NOTE_LETTER * len(node.note)
         assert end + (pages.NOTE_SPACE if node.note else 0) <= width - pages.FAULT_WIDTH
@@ -341,7 +347,7 @@ def test_the_name_of_a_program_does_not_overlap_its_fault_icon(kind, failing, co
 
 
 def test_a_failing_program_keeps_its_name_above_the_failure_count():
-    box = Box(Node("k", Kind.RECEIVER, "shop", "payments", {"payments-1", "payments-2"}), 0, 0, RECEIVER_WIDTH, 28)
+    box = Box(Node("k", Kind.RECEIVER, "shop", "payments", processes("payments-1", "payments-2")), 0, 0, RECEIVER_WIDTH, 28)
     for kinds, below in (
         ({"payments-1": "killed", "payments-2": ""}, "1 of 2 killed"),
         ({"payments-1": "killed", "payments-2": "slow"}, "2 of 2 with faults"),
