@@ -16,6 +16,7 @@ from broker_core.sweeps.registry import SWEEPS
 
 QUEUE = "sweeps"
 SHORTEST_EXPIRY_SECONDS = 5
+LONGEST_WAIT_SECONDS = 3600  # in the queue, of a task that does not run in an interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Schedule:
     @property
     def expires_after_seconds(self) -> int:
         """A run that is still queued when the next one is due is dropped, so that runs do not pile up without a worker."""
-        return max(self.every_seconds or 3600, SHORTEST_EXPIRY_SECONDS)
+        return expires_after(self.every_seconds)
 
 
 SCHEDULES = (
@@ -45,6 +46,17 @@ SCHEDULES = (
     Schedule("explorer.resume_operations", "Interrupted operations", 10, "Continues operations whose worker has died."),
     Schedule("explorer.remove_old_sandboxes", "Old sandboxes", 600, "Removes sandboxes a day after they were started."),
 )
+
+
+def expires_after(every_seconds: float | None) -> int:
+    """For an interval; None: a task that runs at a time of day."""
+    return max(int(every_seconds or LONGEST_WAIT_SECONDS), SHORTEST_EXPIRY_SECONDS)
+
+
+def set_schedule(task: Any, *, interval: Any = None, crontab: Any = None) -> None:
+    """Give a periodic task one of the schedules, without saving the task."""
+    task.interval, task.crontab, task.solar, task.clocked, task.one_off = interval, crontab, None, None, False
+    task.expire_seconds = expires_after(interval.schedule.run_every.total_seconds() if interval else None)
 
 
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")

@@ -6,7 +6,7 @@ from django.views.generic import RedirectView
 from . import addresses
 from .administration import keys as access_keys
 from .administration import overview as administration
-from .administration import people, policies, storage, tasks
+from .administration import people, policies, storage, task, tasks
 from .analysis.pages import archived_properties, deploys, landing, questions, runs
 from .analysis.reports import listing
 from .dead_letters import group, inbox
@@ -72,6 +72,7 @@ urlpatterns = [
     path("administration/keys/", access_keys.keys, name="access_keys"),
     path("administration/policies/", policies.policies, name="policies"),
     path("administration/background-tasks/", tasks.tasks, name="background_tasks"),
+    path("administration/background-tasks/<int:task_id>/", task.task, name="background_task"),
     path("administration/storage/", storage.storage, name="storage"),
     path("administration/activity/", audit_log.audit_log, name="audit"),
     path("learn/", lessons.learn, name="help"),

@@ -25,7 +25,7 @@ TABS = (
     Tab("people", "People", "people"),
     Tab("keys", "Keys", "access_keys"),
     Tab("policies", "Policies", "policies"),
-    Tab("tasks", "Background tasks", "background_tasks"),
+    Tab("tasks", "Tasks and schedules", "background_tasks"),
     Tab("activity", "Activity", "audit"),
     Tab("storage", "Storage", "storage"),
 )

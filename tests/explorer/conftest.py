@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
+from django_celery_beat.models import PeriodicTask
 
 from broker_core import namespaces, queue_storage, service_bus
 from broker_core.common.types import Actor, EntityAddress, Family, Right
@@ -150,6 +151,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "entity_access_policy": [f"/administration/keys/{_policy(queue)}/{at}"],
         "policies": ["/administration/policies/"],
         "background_tasks": ["/administration/background-tasks/"],
+        "background_task": [f"/administration/background-tasks/{PeriodicTask.objects.latest('pk').pk}/"],
         "storage": ["/administration/storage/"],
         "audit": ["/administration/activity/", "/administration/activity/?outcome=refused"],
         "help": ["/learn/"],
