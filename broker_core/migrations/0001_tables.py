@@ -64,6 +64,7 @@ class Migration(migrations.Migration):
                 ),
                 ("max_size_in_megabytes", models.PositiveIntegerField(blank=True, null=True)),
                 ("archive_days", models.PositiveIntegerField(blank=True, null=True)),
+                ("keep_messages_for", models.DurationField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("clock_base_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 ("clock_base_real", models.DateTimeField(blank=True, editable=False, null=True)),

@@ -151,6 +151,63 @@ CREATE TABLE vitrine_hidden_message (
 CREATE INDEX vitrine_hidden_message_operation ON vitrine_hidden_message (operation_id, sequence_number);
 CREATE UNIQUE INDEX vitrine_hidden_message_number ON vitrine_hidden_message (entity_id, sequence_number);
 
+-- What their events do not say of messages that ended, for the time that their namespace sets (docs/design.md D20). removed_at:
+-- the time of the event that ended the message, which finds its row; there is no index. Rows are never deleted one by one: a slot
+-- is emptied when its time is over. Slots 0 to 15 are half hours, for periods of up to 6 hours; 16 to 33 half days, for up to
+-- 7 days.
+CREATE TABLE vitrine_kept_message (
+    slot                   smallint    NOT NULL,
+    body_kind              smallint    NOT NULL,
+    removed_at             timestamptz NOT NULL DEFAULT now(),
+    entity_id              bigint      NOT NULL,
+    sequence_number        bigint      NOT NULL,
+    kept_for               interval    NOT NULL,
+    properties             jsonb,
+    application_properties jsonb,
+    encoded                bytea,
+    body                   bytea       NOT NULL
+) PARTITION BY LIST (slot);
+ALTER TABLE vitrine_kept_message ALTER COLUMN body SET STORAGE EXTERNAL;
+DO $$
+BEGIN
+    FOR i IN 0..33 LOOP
+        EXECUTE format('CREATE TABLE %I PARTITION OF vitrine_kept_message FOR VALUES IN (%s) WITH (autovacuum_enabled = off)',
+                       'vitrine_kept_message_' || i, i);
+    END LOOP;
+END $$;
+-- The slot of what ends now and is kept for a period of real time.
+CREATE FUNCTION vitrine_kept_slot(period interval) RETURNS smallint LANGUAGE sql STABLE AS $$
+SELECT (CASE WHEN period <= interval '6 hours' THEN div(extract(epoch FROM now() + period), 1800) % 16
+             ELSE 16 + div(extract(epoch FROM now() + period), 43200) % 18 END)::smallint $$;
+CREATE FUNCTION vitrine_kept_bytes() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0)::bigint FROM pg_inherits
+ WHERE inhparent = 'vitrine_kept_message'::regclass AND pg_relation_size(inhrelid) > 0 $$;
+-- Empty the slots that nothing is stored in now, and of which all that is in them is over. One that others lock is left to the
+-- next call. Returns how many bytes they had.
+CREATE FUNCTION vitrine_drop_kept() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    half_hour bigint := div(extract(epoch FROM clock_timestamp()), 1800);
+    half_day  bigint := div(extract(epoch FROM clock_timestamp()), 43200);
+    total     bigint := 0;
+    bytes     bigint;
+    part      regclass;
+BEGIN
+    PERFORM set_config('lock_timeout', '200ms', true);
+    FOR i IN 0..33 LOOP
+        CONTINUE WHEN i < 16 AND (i - half_hour % 16 + 16) % 16 <= 12 OR i >= 16 AND (i - 16 - half_day % 18 + 18) % 18 <= 14;
+        part := ('vitrine_kept_message_' || i)::regclass;
+        CONTINUE WHEN pg_relation_size(part) = 0;
+        BEGIN
+            bytes := pg_total_relation_size(part);
+            EXECUTE format('TRUNCATE %s', part);
+            total := total + bytes;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
+    RETURN total;
+END $$;
+
 -- The lines of files that operations import. copies: where a message that was sent is, [[entity, number], ...], until it can no
 -- longer be recalled; NULL: it was not sent. content: the line; empty, when it was sent.
 CREATE TABLE vitrine_import_line (

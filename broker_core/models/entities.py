@@ -27,6 +27,7 @@ class Namespace(models.Model):
     )
     max_size_in_megabytes = models.PositiveIntegerField(null=True, blank=True)  # of all its messages; NULL: unlimited
     archive_days = models.PositiveIntegerField(null=True, blank=True)  # how long the archive is kept; NULL: for ever
+    keep_messages_for = models.DurationField(null=True, blank=True)  # ended messages are kept whole so long; NULL: not
     created_at = models.DateTimeField(auto_now_add=True)
     clock_base_at = models.DateTimeField(null=True, blank=True, editable=False)
     clock_base_real = models.DateTimeField(null=True, blank=True, editable=False)

@@ -9,14 +9,15 @@ from .clocks import Clock, get_clock, pause_clock, resume_clock, step_clock, ste
 from .namespaces import (
     MOST_ARCHIVE_DAYS,
     MOST_MEGABYTES,
+    Limits,
     Namespace,
-    change_max_size,
+    change_limits,
     create_namespace,
     delete_namespace,
     ensure_namespace,
     get_namespace,
     list_namespaces,
-    preview_max_size,
+    preview_limits,
     update_namespace,
 )
 from .protection import hide_entities, set_protected

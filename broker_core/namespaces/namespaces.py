@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NoReturn
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, NoReturn
 
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, Family, Right, Tier
 from broker_core.runtime.find_or_create import find_or_create
+from broker_core.runtime.keeping import LONGEST, SHORTEST, forget_keeping
 from broker_core.runtime.previews import Preview, token_of
 from broker_core.runtime.room import forget_rooms
 from broker_core.store.connections import require_same_database
@@ -26,6 +27,7 @@ MEGABYTE = 2**20
 class Namespace:
     """A set of entities with one clock. archive_days: how many days the archive of its history is kept; None: for ever.
     max_size_in_megabytes: of all its messages; when it is reached, sends are refused; None: unlimited.
+    keep_messages_for: how long messages that end can still be read in full; None: not.
     behaviour: of its entities, where they have no setting of their own; always convenient in other families than Service Bus."""
 
     id: int
@@ -38,6 +40,7 @@ class Namespace:
     archive_days: int | None = None
     behaviour: Behaviour = Behaviour.CONVENIENT
     max_size_in_megabytes: int | None = None
+    keep_messages_for: timedelta | None = None
 
 
 @use_case(namespace="name")
@@ -133,15 +136,18 @@ def update_namespace(
     behaviour: Behaviour | str | None = None,
     archive_days: int | None = None,
     max_size_in_megabytes: int | None = None,
+    keep_messages_for: timedelta | None = None,
     actor: Actor | None = None,
 ) -> Steps[Namespace]:
-    """Change a namespace's description, tier, behaviour, days of the archive or maximum size, unless None. The name is part of
-    every address and cannot be changed.
+    """Change a namespace's description, tier, behaviour, days of the archive, maximum size, or time for which messages that end
+    are kept, unless None. The name is part of every address and cannot be changed.
 
     behaviour: applies at once to all its entities, as far as they have no setting of their own. Locks are not ended.
     archive_days: archived days of its history are deleted after so many days; 0: never (docs/history.md, "Retention").
     max_size_in_megabytes: of the messages of all its entities; 0: unlimited. Processes check every few seconds whether it is
     reached (broker_core.runtime.room).
+    keep_messages_for: from one minute to seven days; 0: not. It applies to messages that end from then on, in other processes
+    after some seconds (docs/history.md, "Kept messages").
     Raises NotAllowed if one of its entities uses a feature that the tier does not have.
     """
     yield from changeable_namespace(name, actor)
@@ -152,6 +158,8 @@ def update_namespace(
         _check_archive_days(archive_days)
     if max_size_in_megabytes is not None:
         _check_max_size(max_size_in_megabytes)
+    if keep_messages_for is not None:
+        _check_period(keep_messages_for)
 
     def steps() -> Steps:
         namespace = yield from hold_namespace(name)
@@ -163,54 +171,83 @@ def update_namespace(
             "behaviour": None if behaviour is None else str(_behaviour(behaviour, namespace.family)),
             "archive_days": archive_days,
             "max_size_in_megabytes": max_size_in_megabytes,
+            "keep_messages_for": keep_messages_for,
         }
         rows = yield call("update_namespace", namespace_id=namespace.id, **changes)
         forget_rooms()
+        forget_keeping()
         return _namespace(rows[0])
 
     return (yield Atomically(steps()))
 
 
-@use_case(namespace="name")
-def preview_max_size(name: str, max_size_in_megabytes: int, *, actor: Actor | None = None) -> Steps[Preview]:
-    """What `change_max_size` would do now. Changes nothing, and raises the same errors."""
-    return (yield Atomically(_preview_max_size(name, max_size_in_megabytes, actor)))
+class Limits(NamedTuple):
+    """The settings that `change_limits` changes, as it gets them: 0 stands for none."""
+
+    max_size_in_megabytes: int
+    keep_messages_for: timedelta
 
 
 @use_case(namespace="name")
-def change_max_size(
-    name: str, max_size_in_megabytes: int, *, token: str | None = None, actor: Actor | None = None
+def preview_limits(
+    name: str, max_size_in_megabytes: int, keep_messages_for: timedelta = timedelta(), *, actor: Actor | None = None
 ) -> Steps[Preview]:
-    """Change the maximum size of a namespace as `update_namespace` does. Returns the preview.
+    """What `change_limits` would do now. Changes nothing, and raises the same errors."""
+    return (yield Atomically(_preview_limits(name, Limits(max_size_in_megabytes, keep_messages_for), actor)))
+
+
+@use_case(namespace="name")
+def change_limits(
+    name: str,
+    max_size_in_megabytes: int,
+    keep_messages_for: timedelta = timedelta(),
+    *,
+    token: str | None = None,
+    actor: Actor | None = None,
+) -> Steps[Preview]:
+    """Change the maximum size of a namespace, and how long it keeps ended messages, as `update_namespace` does. Returns the
+    preview.
 
     token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
     """
 
     def steps() -> Steps[Preview]:
-        preview = yield from _preview_max_size(name, max_size_in_megabytes, actor)
+        limits = Limits(max_size_in_megabytes, keep_messages_for)
+        preview = yield from _preview_limits(name, limits, actor)
         if token not in (None, preview.token):
-            raise PreviewOutdated(name, "its maximum size, or whether its messages reach the new one")
-        yield from update_namespace.steps(name, max_size_in_megabytes=max_size_in_megabytes, actor=actor)
+            raise PreviewOutdated(name, "its settings, or whether its messages reach the new maximum size")
+        yield from update_namespace.steps(name, **limits._asdict(), actor=actor)
         return preview
 
     return (yield Atomically(steps()))
 
 
-def _preview_max_size(name: str, megabytes: int, actor: Actor | None) -> Steps[Preview]:
+def _preview_limits(name: str, limits: Limits, actor: Actor | None) -> Steps[Preview]:
     """In the caller's transaction, with the namespace locked. No message is affected: only sends are refused."""
     yield from changeable_namespace(name, actor)
-    _check_max_size(megabytes)
+    _check_max_size(limits.max_size_in_megabytes)
+    _check_period(limits.keep_messages_for)
     namespace = yield from hold_namespace(name)
     (size,) = yield call("namespace_size", namespace_id=namespace.id)
-    before, after = namespace.max_size_in_megabytes, megabytes or None
+    before = Limits(namespace.max_size_in_megabytes or 0, namespace.keep_messages_for or timedelta())
+    old, new = before.max_size_in_megabytes or None, limits.max_size_in_megabytes or None
+    notes = [_size_note(size.bytes, old, new)]
+    if before.keep_messages_for != limits.keep_messages_for:
+        notes.append(_kept_note(limits.keep_messages_for))
     return Preview(
         subject=namespace.name,
         at=size.now,
-        token=token_of(before, after is not None and size.bytes >= after * MEGABYTE),
+        token=token_of(before, new is not None and size.bytes >= new * MEGABYTE),
         before=before,
-        after=after,
-        notes=(_size_note(size.bytes, before, after),),
+        after=limits,
+        notes=tuple(notes),
     )
+
+
+def _kept_note(period: timedelta) -> str:
+    if not period:
+        return "Messages that end are no longer kept. Those that are kept now stay readable until their time is over."
+    return "Messages that end from then on stay readable, with their bodies, which need about their size on the disk."
 
 
 def _size_note(size: int, before: int | None, after: int | None) -> str:
@@ -314,7 +351,7 @@ def hold_namespace(name: str) -> Steps[Namespace]:
 
 def _namespace(row: Any) -> Namespace:
     family, tier = Family(row.family), Tier(row.tier)
-    more = (row.created_at, row.archive_days, Behaviour(row.behaviour), row.max_size_in_megabytes)
+    more = (row.created_at, row.archive_days, Behaviour(row.behaviour), row.max_size_in_megabytes, row.keep_messages_for)
     return Namespace(row.id, row.name, family, row.description, row.is_system, tier, *more)
 
 
@@ -349,3 +386,8 @@ def _check_max_size(megabytes: int) -> None:
     if not isinstance(megabytes, int) or isinstance(megabytes, bool) or not 0 <= megabytes <= MOST_MEGABYTES:
         problem = f"must be a whole number from 0, which means unlimited, to {MOST_MEGABYTES:,}"
         raise InvalidArgument("max_size_in_megabytes", problem)
+
+
+def _check_period(period: timedelta) -> None:
+    if not isinstance(period, timedelta) or (period and not SHORTEST <= period <= LONGEST):
+        raise InvalidArgument("keep_messages_for", "must be from 1 minute to 7 days, or 0, which keeps no messages")

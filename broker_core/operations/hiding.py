@@ -8,6 +8,7 @@ from typing import Any
 
 from broker_core.common.actors import actor_name
 from broker_core.common.errors import EntityNotFound
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.room import require_reserve
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Steps
@@ -34,10 +35,10 @@ def entity_status(namespace: str, entity_id: int) -> Steps[Any]:
 
 def hide(batch: Batch, *, include_locked: bool = False, reason: str | None = None) -> Steps[Outcome]:
     """Hide the batch's messages. include_locked: locked ones, too, as when a storage queue is cleared."""
-    rows = yield call(
+    statement = yield from ending(
         "hide",
+        batch.operation.entity_id,
         operation_id=batch.operation.id,
-        entity_id=batch.operation.entity_id,
         subqueue=batch.place.subqueue,
         states=list(batch.place.states),
         numbers=list(batch.numbers),
@@ -45,6 +46,7 @@ def hide(batch: Batch, *, include_locked: bool = False, reason: str | None = Non
         reason=reason,
         actor=batch.operation.actor,
     )
+    rows = yield statement
     skipped = {number: Skip(NOT_IN_LIST) for number in batch.numbers}
     done = 0
     for row in rows:

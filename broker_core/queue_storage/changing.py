@@ -14,6 +14,7 @@ from broker_core.queue_storage.rules.messages import as_uuid, check_receipt, che
 from broker_core.runtime import refusals
 from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.runtime.gathering import Gathering
+from broker_core.runtime.keeping import ending
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -131,7 +132,7 @@ def _delete_together(key: tuple[int, str], groups: Sequence[list[tuple]]) -> Ste
             callers.setdefault(pair, place)
     params = {"actor": actor, "kind": int(EventKind.COMPLETED), **key_of(list(callers))}
     deleted: list[set[str]] = [set() for _ in groups]
-    for row in (yield call("storage_delete", entity_id=entity_id, **params)):
+    for row in (yield (yield from ending("storage_delete", entity_id, **params))):
         deleted[callers[row.message_id, row.lock_token]].add(row.message_id)
     return deleted
 

@@ -13,6 +13,7 @@ from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put
 from broker_core.queue_storage.rules.names import REQUEUED, requeued_to
 from broker_core.runtime.entity_cache import CachedEntity
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -37,14 +38,8 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
             return None
         total, from_number = 0, bounds[0].first
         while True:
-            (row,) = yield call(
-                "storage_clear",
-                entity_id=queue.id,
-                from_number=from_number,
-                below=bounds[0].next_number,
-                max_count=BATCH,
-                **purged,
-            )
+            batch = {"from_number": from_number, "below": bounds[0].next_number, "max_count": BATCH}
+            (row,) = yield (yield from ending("storage_clear", queue.id, **batch, **purged))
             total += row.done
             if row.last_number is None:
                 return total
@@ -80,7 +75,8 @@ def remove(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Ac
     numbers = whole_numbers(sequence_numbers)
 
     def attempt(queue: CachedEntity) -> Steps:
-        rows = yield call("storage_remove", entity_id=queue.id, numbers=numbers, actor=str(actor), kind=int(EventKind.PURGED))
+        how = {"numbers": numbers, "actor": str(actor), "kind": int(EventKind.PURGED)}
+        rows = yield (yield from ending("storage_remove", queue.id, **how))
         return (yield from _numbers(queue, rows))
 
     return (yield from run_on_queue(address, attempt))

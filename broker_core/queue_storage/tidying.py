@@ -13,6 +13,7 @@ from broker_core.common.types import BROKER, EntityAddress, EventKind, HistoryLe
 from broker_core.queue_storage.rules.errors import AccountNotFound
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.names import SPENT
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH, in_batches
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -47,7 +48,8 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
 
 def expire_batch(queue_id: int) -> Steps:
     """Remove one batch of messages whose expiry_grace has passed. Returns how many."""
-    (row,) = yield call("storage_expire", entity_id=queue_id, max_count=BATCH, actor=BROKER, kind=int(EventKind.EXPIRED))
+    statement = yield from ending("storage_expire", queue_id, max_count=BATCH, actor=BROKER, kind=int(EventKind.EXPIRED))
+    (row,) = yield statement
     return row.done
 
 

@@ -38,7 +38,7 @@ class Health:
     oldest_snapshot_age: the age of the oldest transaction with a snapshot; None: there is none.
     oldest_snapshot_by:  its application name, user, state and process id.
     horizon_age:         transactions since the oldest one that may still be running; vacuum and archive wait for it.
-    database_bytes, message_bytes, event_bytes: on disk, including indexes.
+    database_bytes, message_bytes, event_bytes, kept_bytes: on disk, including indexes. kept: messages that ended.
     ledger_waiting:      count differences not yet rolled up. connections: open connections to this database.
     buffer_bytes:        the server's shared buffers; a backlog beyond them is read from the disk, or the system's cache.
     """
@@ -50,6 +50,7 @@ class Health:
     database_bytes: int
     message_bytes: int
     event_bytes: int
+    kept_bytes: int
     ledger_waiting: int
     connections: int
     buffer_bytes: int

@@ -3,6 +3,10 @@
 A file holds statements (`-- name: send`) and fragments (`-- fragment: entity`). A line `-- include: entity` is replaced by the
 fragment's text, and a name such as `@EVENT_SENT` by the number of an enum's member (NAMED). SQL is assembled in no other way;
 `manage.py show_sql NAME` prints a statement as it is run.
+
+A statement that ends messages has a variant that keeps them for a while (docs/design.md D20): `complete_keeping`. Its text is
+that of the statement, where `-- keeping: TEXT` becomes the text, and `-- kept from: CTE` the insert of the CTE's rows. In the
+statement itself both are comments.
 """
 
 from __future__ import annotations
@@ -62,6 +66,8 @@ _KIND: dict[str, Any] = {
 }
 RANDOM_PREFIXES = ("token_prefix", "id_prefix")  # of lock tokens and message ids (fragment lock_token)
 _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
+_KEEPING = re.compile(r"^[ \t]*-- (keeping|kept from): (.+)$", re.MULTILINE)
+KEEPING = "_keeping"  # the end of a variant's name
 _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
 
@@ -131,7 +137,18 @@ def load(files: Iterable[Path]) -> dict[str, str]:
             if name in texts:
                 raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
             texts[name] = text.strip().removesuffix(";").rstrip()
-    return {name: _with_fragments(name, text, fragments) for name, text in statements.items()}
+    whole = {name: _with_fragments(name, text, fragments) for name, text in statements.items()}
+    return whole | {name + KEEPING: _keeping(text, fragments) for name, text in whole.items() if _KEEPING.search(text)}
+
+
+def _keeping(text: str, fragments: dict[str, str]) -> str:
+    """The variant of a statement that keeps the messages which it ends."""
+
+    def added(match: re.Match[str]) -> str:
+        what, rest = match.groups()
+        return rest if what == "keeping" else f"kept_messages AS (\n{fragments['kept']}\n      FROM {rest}),"
+
+    return _KEEPING.sub(added, text)
 
 
 def _with_numbers(text: str, file: Path) -> str:
@@ -177,6 +194,7 @@ def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
 
 SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for readers
 SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # as run
+ENDING = frozenset(name.removesuffix(KEEPING) for name in SQL if name.endswith(KEEPING))  # those with a variant that keeps
 _KINDS = {name: _kinds_in(text) for name, text in SQL.items()}
 _PREFIXES = {name: prefixes for name, text in SQL.items() if (prefixes := [p for p in RANDOM_PREFIXES if f"%({p})s" in text])}
 

@@ -16,6 +16,7 @@ from broker_core.common.errors import BrokerError
 from broker_core.common.family import definition_of, installed
 from broker_core.common.sweep_refusals import Refusals
 from broker_core.common.types import EntityAddress, SubQueue
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH, SWEEP_SECONDS, advance_head
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -112,7 +113,7 @@ def remove_deleted_entities(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     for entity in deleted:
         done = BATCH
         while done == BATCH and time.monotonic() < deadline:
-            (row,) = yield call("remove_deleted", entity_id=entity.entity_id, max_count=BATCH)
+            (row,) = yield (yield from ending("remove_deleted", entity.entity_id, max_count=BATCH))
             done = row.done
             total += done
         if done < BATCH and (yield Atomically(_on_sums("forget_deleted", entity_id=entity.entity_id))) is not None:
@@ -133,6 +134,13 @@ def purge_hidden_messages(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
         total += done
     (row,) = yield call("forget_operations", retention=RETENTION, max_count=BATCH)
     return {name: number for name, number in (("messages", total), ("operations", row.done)) if number}
+
+
+@use_case(namespace=WHOLE_DATABASE)
+def drop_kept_messages() -> Steps:
+    """Delete kept messages whose time is over (docs/design.md D20)."""
+    (row,) = yield Atomically(_drop_kept())
+    return {"bytes": row.bytes} if row.bytes else {}
 
 
 @use_case(namespace=WHOLE_DATABASE)
@@ -168,6 +176,10 @@ def check_ledger() -> Steps:
             for row in differences
         ]
     }
+
+
+def _drop_kept() -> Steps[list[Any]]:
+    return (yield call("drop_kept"))
 
 
 def _fold(deadline: float) -> Steps[int]:

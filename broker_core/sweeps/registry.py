@@ -58,6 +58,7 @@ _SHARED = (
         60,
         "Deletes what operations removed 30 minutes ago, files of exports after a day, and old records of operations.",
     ),
+    Sweep(sweeps.drop_kept_messages, "Retention of kept messages", 300, "Deletes messages that ended and were kept long enough."),
     Sweep(archive_events, "Archive of the history", 600, "Writes the history to Parquet files."),
     Sweep(runs.forget_sweep_runs, "Records of background tasks", 600, "Removes old records of sweep runs."),
     Sweep(

@@ -18,7 +18,7 @@ from typing import Any
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
-from broker_core.export_format.lines import FORMAT, VERSION, in_base64, instant, line
+from broker_core.export_format.lines import FORMAT, VERSION, duration, in_base64, instant, line
 from broker_core.export_format.messages import message_line
 from broker_core.reads.shared import entity_id_of
 from broker_core.store import connections
@@ -152,6 +152,7 @@ def _header(with_keys: bool) -> str:
 def _namespace_line(namespace: Any) -> str:
     fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier", "behaviour")}
     fields["max_size_in_megabytes"] = namespace.max_size_in_megabytes
+    fields["keep_messages_for"] = duration(namespace.keep_messages_for)
     clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
     return line("namespace", {**fields, "created_at": instant(namespace.created_at), "clock": clock})
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument, StorageFull
@@ -19,6 +20,7 @@ from broker_core.export_format.lines import VERSION, Fields, Line, read_header, 
 from broker_core.export_format.messages import read_message
 from broker_core.export_format.part import ImportedEntity, Reader
 from broker_core.namespaces.namespaces import MOST_MEGABYTES
+from broker_core.runtime.keeping import LONGEST, SHORTEST
 from broker_core.runtime.room import require_reserve
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
@@ -31,6 +33,14 @@ from broker_core.store.use_cases import use_case
 BATCH_ROWS = 500
 BATCH_BYTES = 8 * 2**20
 LAST_NUMBER = 2**60 - 1  # the largest that fits into a lock token
+
+
+def kept_period(content: Fields) -> timedelta | None:
+    """The `keep_messages_for` of a namespace's line; None: it keeps no messages."""
+    period = content.duration("keep_messages_for", optional=True)
+    if period is not None and not SHORTEST <= period <= LONGEST:
+        content.refuse("keep_messages_for", "must be from PT1M to P7D")
+    return period
 
 
 @use_case(namespace="name")
@@ -187,6 +197,7 @@ class Import:
         tier, created_at = content.member("tier", Tier), content.instant("created_at")
         behaviour = content.member("behaviour", Behaviour, default=Behaviour.CONVENIENT)
         max_size = content.whole("max_size_in_megabytes", least=1, most=MOST_MEGABYTES, optional=True)
+        keep_messages_for = kept_period(content)
         if behaviour is Behaviour.DOCUMENTED and family is not Family.SERVICE_BUS:
             content.refuse("behaviour", "must be convenient: only Service Bus namespaces have another one")
         clock = content.value("clock")
@@ -205,6 +216,7 @@ class Import:
             tier=str(tier),
             behaviour=str(behaviour),
             max_size=max_size,
+            keep_messages_for=keep_messages_for,
             created_at=created_at,
             now=now,
             rate=1.0 if rate is None else rate,

@@ -30,7 +30,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .exporting import configuration_lines
-from .importing import Import, is_celery_binding
+from .importing import Import, is_celery_binding, kept_period
 
 NAMESPACE, CELERY_BINDING, PROTECTION = "namespace", "Celery binding", "protection"
 MOST_NAMED = 5  # refused settings in one error
@@ -327,6 +327,7 @@ def _of_namespace(content: Fields) -> dict[str, Any]:
         "tier": content.member("tier", Tier),
         "behaviour": content.member("behaviour", Behaviour, default=Behaviour.CONVENIENT),
         "max_size_in_megabytes": content.whole("max_size_in_megabytes", least=1, most=MOST_MEGABYTES, optional=True) or 0,
+        "keep_messages_for": kept_period(content) or timedelta(),
     }
     content.done()
     return values

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.history import retention
 from broker_core.models import ArchiveFile, ArchiveSlice
-from broker_core.runtime import room
+from broker_core.runtime import keeping, room
 from explorer import sandbox_names
 from explorer.frames.shell import page, show
 
@@ -49,9 +49,9 @@ def storage(request: HttpRequest) -> HttpResponse:
     health = reads.health(actor=actor)
     context = {
         "section": "administration", "tab": "storage", "health": health, "history_kept": retention.RETENTION,
-        "disk": room.disk(), "archive": _archive(),
+        "disk": room.disk(), "kept_limit": keeping.limit(), "archive": _archive(),
         "lines": sorted(lines, key=lambda line: (-line.size.bytes, line.size.name.lower())), "largest": largest,
-        "other_bytes": max(0, health.database_bytes - health.message_bytes - health.event_bytes),
+        "other_bytes": max(0, health.database_bytes - health.message_bytes - health.event_bytes - health.kept_bytes),
     }  # fmt: skip
     return show(request, "administration/storage", context)
 

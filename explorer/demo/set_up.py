@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import transaction
 
+from broker_core import namespaces
 from explorer.models import Demonstration
 from explorer.people import users
 from explorer.people.roles import ADMINISTRATOR, OPERATOR, VIEWER
 
 from .parts import parts
 
+KEPT_FOR = timedelta(hours=1)  # messages that ended
 PEOPLE = {"vera": VIEWER, "otto": OPERATOR, "ada": ADMINISTRATOR}  # no passwords: they sign in with links
 
 
@@ -20,4 +24,5 @@ def set_up_once() -> None:
         if is_new:
             for part in parts():
                 part.seed()
+                namespaces.update_namespace(part.NAMESPACE, keep_messages_for=KEPT_FOR)
             users.ensure(PEOPLE)

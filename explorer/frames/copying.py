@@ -12,13 +12,15 @@ from django.http import HttpRequest
 
 from broker_core import reads
 from broker_core.common.types import EntityAddress, Right
+from broker_core.reads import KeptMessage
 
 LARGEST_COPY = 64 * 1024  # bytes; a larger body is not copied
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The message that a form duplicates, present or gone. body_size: None, if its body is gone with it."""
+    """The message that a form duplicates, present or gone. body_size: None, if its body is gone with it. kept: it is gone, but
+    kept for a while."""
 
     number: int
     message_id: str | None
@@ -27,6 +29,7 @@ class Original:
     properties: Mapping[str, Any]
     application_properties: Mapping[str, tuple[str, str | None]]
     body_size: int | None
+    kept: KeptMessage | None = None
 
 
 def original_of(request: HttpRequest, address: EntityAddress) -> Original | None:
@@ -48,6 +51,12 @@ def original_of(request: HttpRequest, address: EntityAddress) -> Original | None
     if first is None:
         messages.warning(request, f"The form is empty: nothing is known of message {text[:20]} of {address}.")
         return None
+    kept = reads.kept_message(first.entity_id, first.sequence_number, actor=request.actor)
+    if kept is not None:
+        return Original(
+            first.sequence_number, first.message_id, first.session_id, first.time_to_live, kept.broker_properties,
+            kept.application_properties, kept.body_size, kept,
+        )  # fmt: skip
     notice = f"Message {number} is gone, and its body with it. The form has its properties, from its history; add a body."
     messages.warning(request, notice)
     return Original(
@@ -80,7 +89,10 @@ def body_to_copy(request: HttpRequest, address: EntityAddress, original: Origina
     if original.body_size > LARGEST_COPY:
         _warn(request, original.number, f"it is larger than {LARGEST_COPY // 1024} KB")
         return b""
-    body = reads.body(address, original.number, actor=request.actor)
+    if original.kept is not None:
+        body = reads.kept_body(original.kept, actor=request.actor)
+    else:
+        body = reads.body(address, original.number, actor=request.actor)
     return body.content if body else b""
 
 

@@ -10,12 +10,13 @@ from django.http import HttpRequest
 from broker_core import reads
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
 from broker_core.common.types import EntityAddress, EventKind, Right
-from broker_core.reads import DeletedEntity, EntityRow, Event, MessageDetail
+from broker_core.reads import DeletedEntity, EntityRow, Event, KeptMessage, MessageDetail
 from explorer.bodies import display
 
 from . import history, related, timeline
 from .family import MessagePage, MessageRecord, pages_of
 from .forms.queries import HISTORY
+from .kept import entity_of
 from .presenters import actor_name, typed_text
 from .shell import May, about
 from .values import Act, Badge, Fact, StateLine
@@ -32,7 +33,7 @@ class MessageGone(MessageNotFound):
 
 def context_of(request: HttpRequest, address: EntityAddress, number: int, done: Act = Act()) -> dict[str, Any]:
     """The context of a message. Raises EntityNotFound or MessageGone if nothing is known of it."""
-    entity, deleted = _entity(request, address)
+    entity, deleted = entity_of(request, address)
     actor = request.actor
     detail = reads.message(entity.address, number, actor=actor) if isinstance(entity, EntityRow) else None
     events = reads.timeline(entity.id, number, actor=actor)
@@ -41,14 +42,16 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
     if detail is None and not own:
         raise MessageGone(entity.address, number)
     record = MessageRecord(entity.address, number, detail, own)
+    kept = None if detail else reads.kept_message(entity.id, number, events=events, actor=actor)
+    whole = kept or detail
     of_family = pages_of(entity.family).message
     explanation = of_family.explain(entity.address, number, actor) if detail else None
     line = (
         of_family.state_line(detail, explanation, entity, actor) if detail and isinstance(entity, EntityRow)
         else gone_line(own[-1], entity, of_family, actor)
     )  # fmt: skip
-    application_properties = detail.application_properties if detail else own[0].application_properties
-    stored = stored_properties(record)
+    application_properties = whole.application_properties if whole else own[0].application_properties
+    stored = whole.broker_properties if whole else stored_properties(record)
     message_id = record.row.message_id if record.row else own[0].message_id
     facts = [*of_family.facts(record), *properties(stored, of_family)]
     return {
@@ -56,7 +59,8 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "may": May(actor.rights & ~(Right.SEND | Right.LISTEN | Right.OPERATE | Right.MANAGE)) if deleted else May(actor.rights),
         "deleted": deleted,
         "number": number,
-        "detail": detail,
+        "detail": whole,
+        "kept": kept,
         "row": record.row,
         "first": record.first,
         "last": record.last,
@@ -80,26 +84,8 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "actions": of_family.actions(detail, actor) if detail else [],
         "is_held": detail is not None and of_family.is_held_by(detail.row, actor),
         "error": done.error,
-        **_body(request, entity.address, number, detail),
+        **_body(request, entity, number, whole),
     }  # fmt: skip
-
-
-def _entity(request: HttpRequest, address: EntityAddress) -> tuple[EntityRow | DeletedEntity, DeletedEntity | None]:
-    """The entity, or the deleted one whose message it is. The query's `of` is the id of the entity that is meant."""
-    text = request.GET.get("of", "")
-    entity_id = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
-    try:
-        entity = reads.entity(address, actor=request.actor)
-        if entity_id in (None, entity.id):
-            return entity, None
-    except EntityNotFound:
-        entity = None
-    deleted = reads.deleted_entity(address, entity_id=entity_id, actor=request.actor)
-    if deleted is not None:
-        return deleted, deleted
-    if entity is None:
-        raise EntityNotFound(str(address))
-    return entity, None
 
 
 def gone_before(last: Event) -> bool:
@@ -135,7 +121,7 @@ def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: Message
         return StateLine(badge, title, f"The {entity.kind} was deleted. This is the record of the message.")
     if not last.kind.is_terminal:
         return StateLine(badge, "No longer here", f"The last known event is: {words.word}{by}.")
-    text = f"It is no longer in the {entity.kind}. This is its record, kept as long as its events are."
+    text = f"No longer in the {entity.kind}. This is the message's record."
     return StateLine(badge, f"{words.word.capitalize()}{by}", text)
 
 
@@ -181,17 +167,23 @@ def _exists(request: HttpRequest) -> Any:
     return exists
 
 
-def _body(request: HttpRequest, address: EntityAddress, number: int, detail: MessageDetail | None) -> dict:
+def _body(
+    request: HttpRequest, entity: EntityRow | DeletedEntity, number: int, message: MessageDetail | KeptMessage | None
+) -> dict[str, Any]:
     """Context for the body: a large one is shown on demand only. Without the right to see bodies, none is shown."""
-    if detail is None or Right.SEE_BODIES not in request.actor.rights:
+    if message is None or Right.SEE_BODIES not in request.actor.rights:
         return {"body": None}
     mode = request.GET.get("body", "")
-    if detail.body_size > display.SHOWN_AT_ONCE and mode not in ("show", "raw", "hex"):
+    if message.body_size > display.SHOWN_AT_ONCE and mode not in ("show", "raw", "hex"):
         return {"body": None, "body_is_large": True}
-    body = reads.body(address, number, length=display.SHOWN_ON_DEMAND, actor=request.actor)
+    part: dict[str, Any] = {"length": display.SHOWN_ON_DEMAND, "actor": request.actor}
+    if isinstance(message, KeptMessage):
+        body = reads.kept_body(message, **part)
+    else:
+        body = reads.body(entity.address, number, **part)
     if body is None:
         return {"body": None}
-    read_sections = pages_of(detail.row.family).message.read_sections
+    read_sections = pages_of(entity.family).message.read_sections
     return {"body": display.view(body, mode if mode in display.MODES else "", read_sections), "body_modes": display.MODES}
 
 
@@ -202,7 +194,7 @@ def neighbours(request: HttpRequest, context: Mapping[str, Any]) -> dict[str, in
     if request.GET.get("tab") == HISTORY:
         previous, following = history.beside(request.GET, context["entity"], context["number"], request.actor)
         return {"previous_number": previous, "next_number": following}
-    record = MessageRecord(context["address"], context["number"], context["detail"], ())
+    record = MessageRecord(context["address"], context["number"], None if context["kept"] else context["detail"], ())
     beside = pages_of(context["entity"].family).message.beside
     try:
         return {f"{side}_number": beside(request.GET, record, side, request.actor) for side in ("previous", "next")}

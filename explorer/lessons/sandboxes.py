@@ -29,6 +29,7 @@ from . import catalog
 from .lesson import Do, Lesson
 
 LIFETIME = timedelta(days=1)
+KEPT_FOR = timedelta(hours=1)  # messages that ended, by the clock of the sandbox
 MOST_OF_ONE = 5  # sandboxes of a person
 MOST = 500  # of all
 LONGEST_PART = 9  # of a person's name in that of a sandbox: a storage account's name has at most 24 letters and digits
@@ -96,6 +97,7 @@ def _furnish(sandbox: Sandbox, lesson: Lesson | None, own_setup: Sequence[Do] | 
     with connections.of(sandbox.namespace):
         if not (lesson and lesson.load):
             namespaces.pause_clock(sandbox.namespace, actor=BUILDER)
+        namespaces.update_namespace(sandbox.namespace, keep_messages_for=KEPT_FOR, actor=BUILDER)
         stage = catalog.stage(sandbox.namespace, Family(sandbox.family), BUILDER)
         start = stage.position().snapshot
         setup = lesson.setup if lesson else catalog.toolbox(Family(sandbox.family)).setup

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -12,10 +12,11 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import namespaces, reads
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import EntityAddress, Right
 from explorer.frames import message_record, split
 from explorer.frames.download import download
 from explorer.frames.family import pages_of
+from explorer.frames.kept import body_reader
 from explorer.frames.shell import Act, address_of, draws, notify_error, page, show, wants_fragment
 from explorer.live.page import Live, live, refresh_seconds
 
@@ -88,17 +89,19 @@ def _redirect(request: HttpRequest, url: str) -> HttpResponse:
 def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) -> HttpResponse:
     """Download the body's original bytes, with a type that browsers do not interpret."""
     address = address_of(namespace, path)
-    first = reads.body(address, sequence_number, length=DOWNLOAD_CHUNK, actor=request.actor)
+    request.actor.require(Right.BROWSE | Right.SEE_BODIES, address)
+    read = body_reader(request, address, sequence_number)
+    first = read(0, DOWNLOAD_CHUNK)
     if first is None:
         raise Http404
     name = f"{sequence_number}.{_extension(first.content_type)}"
-    response = download(request, _chunks(address, sequence_number, first, request.actor), "application/octet-stream", name)
+    response = download(request, _chunks(read, first), "application/octet-stream", name)
     response["Content-Length"] = first.total
     return response
 
 
-def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor) -> Iterator[bytes]:
-    """The whole body, one chunk per query. If the message is removed meanwhile, the download is shorter than Content-Length."""
+def _chunks(read: Callable[[int, int], reads.Body | None], first: reads.Body) -> Iterator[bytes]:
+    """The whole body, one chunk per query. If it can no longer be read meanwhile, the download is shorter than Content-Length."""
     part: reads.Body | None = first
     offset = 0
     while part is not None and part.content:
@@ -106,7 +109,7 @@ def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor
         offset += len(part.content)
         if offset >= first.total:
             return
-        part = reads.body(address, number, offset=offset, length=DOWNLOAD_CHUNK, actor=actor)
+        part = read(offset, DOWNLOAD_CHUNK)
 
 
 def _extension(content_type: str | None) -> str:

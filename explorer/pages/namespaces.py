@@ -7,8 +7,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import namespaces, reads
+from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, InvalidArgument, PreviewOutdated
 from broker_core.common.types import Actor, Right
+from broker_core.namespaces import Limits
 from explorer.frames.family import installed, pages_of
 from explorer.frames.forms.namespace import NamespaceForm, NamespaceSettingsForm
 from explorer.frames.forms.typed_name import TypedNameForm
@@ -46,23 +48,23 @@ def change(request: HttpRequest, namespace: str) -> HttpResponse:
     """GET shows the settings, POST with `preview` the effect of a change; another POST saves it."""
     stored = namespaces.get_namespace(namespace, actor=request.actor)
     request.actor.require(Right.MANAGE, stored.name)
-    current = stored.max_size_in_megabytes
-    form = NamespaceSettingsForm(request.POST if request.method == "POST" else None, initial={"max_size_in_megabytes": current})
+    initial = {"max_size_in_megabytes": stored.max_size_in_megabytes, "keep_messages_for": stored.keep_messages_for}
+    form = NamespaceSettingsForm(request.POST if request.method == "POST" else None, initial=initial)
     if not form.is_valid():
         return _show_settings(request, stored, form)
-    megabytes = form.cleaned_data["max_size_in_megabytes"] or 0
+    limits = Limits(form.cleaned_data["max_size_in_megabytes"] or 0, form.cleaned_data["keep_messages_for"])
     if "preview" in request.POST:
-        return _show_settings(request, stored, form, megabytes=megabytes)
+        return _show_settings(request, stored, form, limits=limits)
     token = request.POST.get("token") or None
     done = act(
         request, f"change {pages_of(stored.family).container_noun}", None,
-        lambda: namespaces.change_max_size(stored.name, megabytes, token=token, actor=request.actor),
+        lambda: namespaces.change_limits(stored.name, *limits, token=token, actor=request.actor),
         target=stored.name,
         says=lambda effect: _changed(stored.name, effect.before, effect.after),
     )  # fmt: skip
     if done.error:
-        anew = megabytes if isinstance(done.error, PreviewOutdated) else None
-        return _show_settings(request, stored, form, done=done, megabytes=anew)
+        anew = limits if isinstance(done.error, PreviewOutdated) else None
+        return _show_settings(request, stored, form, done=done, limits=anew)
     return HttpResponseRedirect(reverse("explorer:namespace", args=[stored.name]))
 
 
@@ -72,26 +74,35 @@ def _show_settings(
     form: NamespaceSettingsForm,
     *,
     done: Act = Act(),
-    megabytes: int | None = None,
+    limits: Limits | None = None,
 ) -> HttpResponse:
-    """The form; megabytes: with the effect of this maximum size."""
+    """The form; limits: with the effect of these."""
     previewed = None
-    if megabytes is not None:
+    if limits is not None:
         try:
-            previewed = namespaces.preview_max_size(stored.name, megabytes, actor=request.actor)
+            previewed = namespaces.preview_limits(stored.name, *limits, actor=request.actor)
         except BrokerError as exc:
             done = Act(error=exc)
-    return show_form(request, "namespace_settings", form, done=done, current_namespace=stored, previewed=previewed)
+    messages, size = reads.kept_in(stored.name, actor=request.actor)
+    return show_form(
+        request, "namespace_settings", form, done=done, current_namespace=stored, previewed=previewed, kept_messages=messages,
+        kept_bytes=size,
+    )  # fmt: skip
 
 
-def _changed(name: str, before: int | None, after: int | None) -> str:
-    if before == after:
-        return "Nothing was changed."
-    return f"Changed the maximum size of {name} from {_megabytes(before)} to {_megabytes(after)}."
+def _changed(name: str, before: Limits, after: Limits) -> str:
+    changes = []
+    if before.max_size_in_megabytes != after.max_size_in_megabytes:
+        old, new = (_megabytes(limits.max_size_in_megabytes) for limits in (before, after))
+        changes.append(f"Changed the maximum size of {name} from {old} to {new}.")
+    if before.keep_messages_for != after.keep_messages_for:
+        period = after.keep_messages_for
+        changes.append(f"Ended messages of {name} are {f'kept for {human(period)}' if period else 'no longer kept'}.")
+    return " ".join(changes) or "Nothing was changed."
 
 
-def _megabytes(size: int | None) -> str:
-    return "unlimited" if size is None else f"{size:,} MB"
+def _megabytes(size: int) -> str:
+    return f"{size:,} MB" if size else "unlimited"
 
 
 @page

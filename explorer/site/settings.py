@@ -169,6 +169,7 @@ DATABASES = {
 # The free space is known only of the included PostgreSQL, whose data folder is on this machine (broker_core/runtime/room.py).
 VITRINE_DISK_FOLDER = None if DATABASE_URL else VITRINE_DATA
 VITRINE_DISK_RESERVE_MB = whole_number("VITRINE_DISK_RESERVE_MB", environment.get("VITRINE_DISK_RESERVE_MB"), default=512)
+VITRINE_KEPT_MB = whole_number("VITRINE_KEPT_MB", environment.get("VITRINE_KEPT_MB"), default=1024)  # of ended messages at most
 DATABASE_ROUTERS = ["broker_core.store.router.BrokerRouter"]
 VITRINE_NAMESPACE_DATABASES: dict[str, str] = {}  # namespace -> alias in DATABASES: see docs/scale.md
 

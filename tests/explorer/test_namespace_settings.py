@@ -77,14 +77,14 @@ def test_a_previewed_maximum_size_is_saved_only_if_the_stored_size_is_the_same(q
     assert response.status_code == 409 and "has changed since the preview" in body_of(response)
     assert max_size(queue.namespace) == 7 and token_in(body_of(response)) != token
     with pytest.raises(PreviewOutdated):
-        namespaces.change_max_size(queue.namespace, 5, token=token)
+        namespaces.change_limits(queue.namespace, 5, token=token)
 
 
 def test_a_previewed_maximum_size_is_not_saved_if_the_namespace_would_now_be_full(queue):  # noqa: F811
-    token = namespaces.preview_max_size(queue.namespace, 1).token
+    token = namespaces.preview_limits(queue.namespace, 1).token
     service_bus.send(queue, [Message(b"x" * 200_000) for _ in range(6)])
-    with pytest.raises(PreviewOutdated, match="whether its messages reach the new one"):
-        namespaces.change_max_size(queue.namespace, 1, token=token)
+    with pytest.raises(PreviewOutdated, match="whether its messages reach the new"):
+        namespaces.change_limits(queue.namespace, 1, token=token)
     assert max_size(queue.namespace) is None
 
 
@@ -105,9 +105,9 @@ def test_vitrines_own_namespace_has_no_maximum_size(broker_database, as_):
     assert "/namespace-settings/" not in body_of(client.get("/namespaces/system/"))
     assert client.post("/namespace-settings/system/", {"max_size_in_megabytes": "1"}).status_code == 409
     with pytest.raises(NotAllowed):
-        namespaces.preview_max_size("system", 1)
+        namespaces.preview_limits("system", 1)
 
 
 def test_a_preview_checks_the_size(queue):  # noqa: F811
     with pytest.raises(InvalidArgument, match="max_size_in_megabytes: must be a whole number from 0"):
-        namespaces.preview_max_size(queue.namespace, -1)
+        namespaces.preview_limits(queue.namespace, -1)

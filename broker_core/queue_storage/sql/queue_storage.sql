@@ -240,7 +240,9 @@ affected AS (
        AND (m.expires_at > e.now) IS NOT FALSE
  RETURNING
            -- include: storage_columns
+           -- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
 ),
+-- kept from: affected AS k
 -- include: storage_removed
 SELECT message_id, lock_token FROM affected;
 
@@ -323,7 +325,9 @@ affected AS (
        AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
  RETURNING
            -- include: storage_columns
+           -- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
 ),
+-- kept from: affected AS k
 -- include: storage_removed
 SELECT (SELECT count(*) FROM affected) AS done, (SELECT max(sequence_number) FROM chosen) AS last_number;
 
@@ -345,7 +349,9 @@ affected AS (
        AND m.sequence_number = ANY (%(numbers)b::bigint[])
  RETURNING
            -- include: storage_columns
+           -- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
 ),
+-- kept from: affected AS k
 -- include: storage_removed
 SELECT sequence_number FROM affected ORDER BY sequence_number;
 
@@ -603,7 +609,9 @@ affected AS (
        AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
  RETURNING
            -- include: storage_columns
+           -- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
 ),
+-- kept from: affected AS k
 -- include: storage_removed
 SELECT count(*) AS done FROM affected;
 

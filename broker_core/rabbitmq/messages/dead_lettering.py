@@ -11,6 +11,7 @@ from typing import Any
 
 from broker_core.common.types import EventKind
 from broker_core.rabbitmq.topology.compiled import QueueInfo
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH, ROUNDS
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -58,9 +59,9 @@ def remove_and_store(
     """
     if any(drops_head(target) for target in map(transaction.queue, placing.names.values()) if target is not None):
         yield from lock_dead_letter_chain(transaction, placing.names.values())
-    done = yield call(
+    statement = yield from ending(
         "rabbit_remove_and_store",
-        entity_id=queue.id,
+        queue.id,
         topology_version=transaction.topology.version,
         actor=transaction.actor,
         reason=reason,
@@ -69,6 +70,7 @@ def remove_and_store(
         whys=[why for _, why in fates],
         **placing.columns(),
     )
+    done = yield statement
     if not done or done[0].targets < len(placing.picks):  # a queue was deleted while the statement waited for its lock
         raise Stale
     transaction.stored_in.update(done[0].stored_in)

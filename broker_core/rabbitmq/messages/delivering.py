@@ -17,6 +17,7 @@ from broker_core.rabbitmq.topology import compiled, queue_expiry
 from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.runtime.caches import BoundedCache
 from broker_core.runtime.gathering import Gathering
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import wake
 from broker_core.store import connections
@@ -195,7 +196,7 @@ def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor 
 
 def _acknowledge(key: tuple[int, str], tokens: Sequence[UUID]) -> Steps:
     entity_id, by = key
-    return (yield call("rabbit_acknowledge", entity_id=entity_id, actor=by, **_token_columns(tokens)))
+    return (yield (yield from ending("rabbit_acknowledge", entity_id, actor=by, **_token_columns(tokens))))
 
 
 @use_case
@@ -356,7 +357,7 @@ def purge_queue(address: EntityAddress, *, owner_id: int | None = None, actor: A
         total, walked = 0, BATCH
         while rows and walked == BATCH:
             params = {"last_number": rows[0].last_number, "max_count": BATCH, "actor": str(actor)}
-            done = yield call("rabbit_purge", entity_id=queue.id, **params)
+            done = yield (yield from ending("rabbit_purge", queue.id, **params))
             if not done:
                 return None
             total, walked = total + done[0].done, done[0].walked

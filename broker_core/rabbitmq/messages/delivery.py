@@ -12,9 +12,9 @@ from broker_core.rabbitmq.rules import wire_table
 from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.runtime.caches import BoundedCache
+from broker_core.runtime.keeping import ending
 from broker_core.store import connections
 from broker_core.store.driver import Steps
-from broker_core.store.statements import call
 
 from .properties import Properties, read
 
@@ -96,14 +96,14 @@ def take_rows(queue: QueueInfo, *, no_ack: bool, **params: Any) -> Steps[list[An
     """
     name = "rabbit_take_no_ack" if no_ack else "rabbit_take"
     if queue.has_priorities:
-        return (yield call(f"{name}_by_priority", entity_id=queue.id, **params))
+        return (yield (yield from ending(f"{name}_by_priority", queue.id, **params)))
     key = connections.current_database(), queue.id
     if key not in _passing_locked:
-        rows = yield call(name, entity_id=queue.id, **params)
+        rows = yield (yield from ending(name, queue.id, **params))
         if not rows or not rows[0].passes_locked:
             return rows
         _passing_locked.keep(key, True)
-    rows = yield call(f"{name}_past_locked", entity_id=queue.id, **params)
+    rows = yield (yield from ending(f"{name}_past_locked", queue.id, **params))
     if rows and not rows[0].passes_locked:
         _passing_locked.pop(key, None)
     return rows

@@ -8,8 +8,8 @@ from typing import Any
 
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.topology.compiled import QueueInfo
+from broker_core.runtime import keeping
 from broker_core.store.driver import AfterCommit, Steps
-from broker_core.store.statements import call
 
 from . import local_consumers
 from .delivery import Delivery, as_delivery, take_rows
@@ -37,7 +37,7 @@ def deliver_by_number(
             consumers = [consumer for consumer, _ in part]
             if part:
                 which = {"numbers": [number for _, number in part], **holder_columns(consumers)}
-                rows = yield call(statement, entity_id=queue.id, **which)
+                rows = yield (yield from keeping.ending(statement, queue.id, **which))
                 yield from _deliver(transaction, name, queue, consumers, rows)
     delivered = {number for _, number in assignments}
     return (yield from deliver_remotely(transaction, queue, [number for number in numbers if number not in delivered]))

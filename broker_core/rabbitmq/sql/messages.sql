@@ -156,7 +156,10 @@ changed AS (
     DELETE FROM vitrine_message AS m USING taken AS a WHERE m.ctid = a.tid
  RETURNING
            -- include: rabbit_delivery_columns
-           , m.size, m.first_received_at, (%(holders)b::text[])[a.place] AS holder, a.redelivered, a.now, a.history_level),
+           , m.size, m.first_received_at, (%(holders)b::text[])[a.place] AS holder, a.redelivered, a.now, a.history_level
+           -- keeping: , m.body_kind
+),
+-- kept from: changed AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, actor, enqueued_at, first_received_at, last_received_at)
@@ -433,7 +436,10 @@ changed AS (
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND (m.lock_token IN (SELECT unnest(%(tokens)b::uuid[]))) IS TRUE
  RETURNING m.sequence_number, m.lock_token, m.size, m.delivery_count, m.enqueued_at, m.first_received_at, m.last_received_at,
-           m.message_id, e.now, e.history_level),
+           m.message_id, e.now, e.history_level
+           -- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
+),
+-- kept from: changed AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id)
@@ -716,6 +722,7 @@ gone AS (
  RETURNING m.*),
 -- include: rabbit_copies
 ,
+-- kept from: gone AS k WHERE k.sequence_number NOT IN (SELECT place FROM placed)
 stored AS (
     INSERT INTO vitrine_message (
         -- include: rabbit_copy_columns
@@ -804,6 +811,7 @@ walked AS MATERIALIZED (
        AND m.sequence_number <= %(last_number)s AND m.lock_token IS NULL
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked)) RETURNING m.*),
+-- kept from: changed AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id)

@@ -10,6 +10,7 @@ from broker_core.common.arguments import require_count, require_reason, whole_nu
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue, Tier
 from broker_core.runtime.entity_cache import forget
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.room import require_room
 from broker_core.runtime.waiting import wake
@@ -125,10 +126,11 @@ def release_session(
 
 
 def _end_locks_of(entity_id: int, numbers: Sequence[int], reason: str | None, actor: Actor) -> Steps[list[int]]:
-    (row,) = yield call(
-        "end_locks_of", entity_id=entity_id, subqueue=SubQueue.MAIN, numbers=numbers, actor=str(actor), reason=reason,
+    statement = yield from ending(
+        "end_locks_of", entity_id, subqueue=SubQueue.MAIN, numbers=numbers, actor=str(actor), reason=reason,
         expires_deferred=False, properties=None,
     )  # fmt: skip
+    (row,) = yield statement
     yield from wake([entity_id], row.waiting)
     if row.forwards:
         yield AfterCommit(forward_on([entity_id]))
@@ -250,9 +252,9 @@ def _purge_batch(
     numbers: Sequence[int] | None = None,
     session_id: str | None = None,
 ) -> Steps:
-    (row,) = yield call(
+    statement = yield from ending(
         "purge",
-        entity_id=entity_id,
+        entity_id,
         subqueue=address.subqueue,
         state=state,
         max_count=max_count,
@@ -261,4 +263,5 @@ def _purge_batch(
         numbers=numbers,
         session_id=session_id,
     )
+    (row,) = yield statement
     return row.done

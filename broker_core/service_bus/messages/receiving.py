@@ -25,6 +25,7 @@ from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.runtime import dispatcher
 from broker_core.runtime.caches import BoundedCache
 from broker_core.runtime.entity_cache import CachedEntity, forget
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.wake_ups import WatchedList
 from broker_core.service_bus.rules import sessions
@@ -144,7 +145,7 @@ def receive_deferred(
 
     def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=session is not None)
-        return (yield call(statement, entity_id=entity.id, subqueue=address.subqueue, **params))
+        return (yield (yield from ending(statement, entity.id, subqueue=address.subqueue, **params)))
 
     _, rows, status = yield from on_entity(address, attempt)
     if status:
@@ -198,8 +199,8 @@ class _Completion:
 
     def and_receive(self, entity_id: int, subqueue: SubQueue, actor: Actor, receiving: Statement) -> Steps[list]:
         numbers = [sequence_number_of(token) for token in self.tokens]
-        completing = call(
-            "complete", entity_id=entity_id, subqueue=subqueue, actor=str(actor), numbers=numbers, tokens=self.tokens
+        completing = yield from ending(
+            "complete", entity_id, subqueue=subqueue, actor=str(actor), numbers=numbers, tokens=self.tokens
         )
         completed, received = yield Batch((completing, receiving))
         self.rows += completed
@@ -317,12 +318,12 @@ class _Taker:
 
     def _run(self, statement: str, entity_id: int, **params: Any) -> Steps[list]:
         takers = self._plan[len(self.assignments) :]
-        params |= {"entity_id": entity_id, "subqueue": self.address.subqueue, "max_count": len(takers)}
+        params |= {"subqueue": self.address.subqueue, "max_count": len(takers)}
         if self._is_for_one:
             params["holder"] = takers[0].holder
         else:
             params["holders"] = [taker.holder for taker in takers]
-        receiving = call(statement, **params)
+        receiving = yield from ending(statement, entity_id, **params)
         if self._completion is not None and self._completion.is_due:
             rows = yield from self._completion.and_receive(entity_id, self.address.subqueue, takers[0].actor, receiving)
         else:

@@ -10,6 +10,7 @@ from broker_core.common.errors import EntityDisabled, NotAllowed
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
 from broker_core.runtime import entity_cache
 from broker_core.runtime.entity_cache import CachedEntity
+from broker_core.runtime.keeping import ending
 from broker_core.service_bus.rules.limits import STRICT
 from broker_core.service_bus.rules.messages import check_properties_fit
 from broker_core.store.driver import Steps
@@ -35,7 +36,7 @@ def run_on_entity(address: EntityAddress, name: str, **params: Any) -> Steps:
     """Run a statement on an entity. Returns its id, the rows, and, if there are none, its row of `entity_status`."""
 
     def attempt(entity: CachedEntity) -> Steps:
-        return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, **params))
+        return (yield (yield from ending(name, entity.id, subqueue=address.subqueue, **params)))
 
     entity, rows, status = yield from on_entity(address, attempt)
     return entity.id, rows or [], status

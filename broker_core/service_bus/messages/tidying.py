@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.common.types import BROKER, EntityKind, SubQueue
+from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH, ROUNDS, in_batches, in_rounds
 from broker_core.runtime.waiting import wake
 from broker_core.store.connections import in_callers_transaction
@@ -89,9 +90,9 @@ def end_expired_locks(entity_id: int, *, dropped_by: str | None = None) -> Steps
 
     Returns the statement's row; fewer `deadlines` than BATCH mean that there are no more.
     """
-    (row,) = yield call(
+    (row,) = yield from _ending(
         "end_locks",
-        entity_id=entity_id,
+        entity_id,
         subqueue=SubQueue.MAIN,
         max_count=BATCH,
         every_lock=dropped_by is not None,
@@ -135,8 +136,8 @@ def _expire_some(entity_id: int, status: Any) -> Steps:
     """Dead-letter or drop a batch of expired messages (SB-033, SB-034, SB-037). Returns how many."""
     if status.whole_sessions:
         return (yield from expire_sessions(entity_id, 0)).done
-    (own,) = yield _expiring("expire", entity_id, unflushed=False)
-    (default,) = yield _expiring("expire_by_default", entity_id, from_number=0, unflushed=False)
+    (own,) = yield from _expiring("expire", entity_id, unflushed=False)
+    (default,) = yield from _expiring("expire_by_default", entity_id, from_number=0, unflushed=False)
     return own.done + default.done
 
 
@@ -155,7 +156,7 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
 
 def _expired_by_own(entity_id: int) -> Callable[[], Steps]:
     def batch() -> Steps:
-        (row,) = yield _expiring("expire", entity_id, unflushed=not in_callers_transaction())
+        (row,) = yield from _expiring("expire", entity_id, unflushed=not in_callers_transaction())
         return row.done, row.done == BATCH
 
     return batch
@@ -167,7 +168,7 @@ def _expired_by_default(entity_id: int) -> Callable[[], Steps]:
     def batch() -> Steps:
         nonlocal from_number
         unflushed = not in_callers_transaction()
-        (row,) = yield _expiring("expire_by_default", entity_id, from_number=from_number, unflushed=unflushed)
+        (row,) = yield from _expiring("expire_by_default", entity_id, from_number=from_number, unflushed=unflushed)
         from_number = (row.last_number or 0) + 1
         return row.done, row.last_number is not None
 
@@ -190,7 +191,7 @@ def _expired_sessions(entity_id: int) -> Callable[[], Steps]:
 def expire_sessions(entity_id: int, from_number: int) -> Steps:
     """Dead-letter or drop a batch of messages of expired sessions, and update the rows of these sessions, so that they are not
     scanned again. Returns the statement's row."""
-    (row,) = yield _expiring("expire_sessions", entity_id, from_number=from_number)
+    (row,) = yield from _expiring("expire_sessions", entity_id, from_number=from_number)
 
     def settle() -> Steps:
         free = yield call("lock_unheld_sessions", entity_id=entity_id, session_ids=row.session_ids)
@@ -210,5 +211,9 @@ def settle_sessions(entity_id: int, after: str | None, max_count: int) -> Steps:
     return len(taken.session_ids), taken.last
 
 
-def _expiring(name: str, entity_id: int, **params: Any):
-    return call(name, entity_id=entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, properties=None, **params)
+def _expiring(name: str, entity_id: int, **params: Any) -> Steps[list]:
+    return (yield from _ending(name, entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, properties=None, **params))
+
+
+def _ending(name: str, entity_id: int, **params: Any) -> Steps[list]:
+    return (yield (yield from ending(name, entity_id, **params)))

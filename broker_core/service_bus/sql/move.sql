@@ -69,7 +69,10 @@ cancelled AS (
     DELETE FROM vitrine_message AS m
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM wanted))
        AND (SELECT count(*) FROM wanted) = (SELECT count(DISTINCT number) FROM unnest(%(numbers)b::bigint[]) AS t(number))
- RETURNING m.sequence_number, m.message_id, m.size, m.enqueued_at),
+ RETURNING m.sequence_number, m.message_id, m.size, m.enqueued_at
+           -- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
+),
+-- kept from: cancelled AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at, message_id)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_CANCELLED, c.sequence_number, c.enqueued_at, c.message_id
@@ -194,6 +197,7 @@ chosen AS MATERIALIZED (
        AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 purged AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM chosen)) RETURNING m.*),
+-- kept from: purged AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id)

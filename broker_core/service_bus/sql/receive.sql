@@ -190,7 +190,9 @@ changed AS (
  RETURNING m.size, m.first_received_at,
            -- include: received_columns
            , a.old_token, a.old_until, a.old_holder, a.failures, a.now, a.history_level, a.default_message_time_to_live, a.start,
-           a.passes_locked, a.idle),
+           a.passes_locked, a.idle
+),
+-- kept from: changed AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)
@@ -338,7 +340,9 @@ changed AS (
  RETURNING m.size, m.first_received_at,
            -- include: received_columns
            , a.holder, a.old_token, a.old_until, a.old_holder, a.failures, a.now, a.history_level, a.default_message_time_to_live,
-           a.start, a.passes_locked, a.idle),
+           a.start, a.passes_locked, a.idle
+),
+-- kept from: changed AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)

@@ -29,6 +29,7 @@ entity AS MATERIALIZED (
 -- fragment: completed_columns
 m.sequence_number, m.lock_token, m.state, m.size, m.delivery_count, m.locked_until, m.enqueued_at, m.first_received_at,
 m.last_received_at, m.message_id, e.now, e.history_level
+-- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
 
 -- fragment: completed_events
 events AS (
@@ -59,6 +60,7 @@ changed AS (
  RETURNING
            -- include: completed_columns
 ),
+-- kept from: changed AS k
 -- include: completed_events
 ,
 counted AS (
@@ -82,6 +84,7 @@ changed AS (
  RETURNING
            -- include: completed_columns
 ),
+-- kept from: changed AS k
 -- include: completed_events
 ,
 counted AS (

@@ -17,22 +17,29 @@ SELECT changed.id, clock.now, @USE_CHANGE FROM changed, clock
 ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at),
                                       last_use = excluded.last_use
 
+-- fragment: namespace_columns
+id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes, keep_messages_for
+
 -- name: create_namespace
 -- No row: the name is taken; names are case-insensitive.
 INSERT INTO vitrine_namespace (name, family, description, is_system, tier, behaviour, created_at, clock_rate)
 VALUES (%(name)s, %(family)s, %(description)s, %(is_system)s, %(tier)s, %(behaviour)s, clock_timestamp(), 1)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes;
+RETURNING
+          -- include: namespace_columns
+;
 
 -- name: get_namespace
 -- A namespace by its name, case-insensitively. No row: there is none.
-SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes
+SELECT
+       -- include: namespace_columns
   FROM vitrine_namespace
  WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL;
 
 -- name: list_namespaces
 -- All namespaces by name.
-SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes
+SELECT
+       -- include: namespace_columns
   FROM vitrine_namespace
  WHERE deleted_at IS NULL
  ORDER BY lower(name);
@@ -108,7 +115,8 @@ SELECT (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)
 
 -- name: hold_namespace
 -- Locks a namespace until the end of the transaction: its tier cannot change, and its entities change one at a time.
-SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes
+SELECT
+       -- include: namespace_columns
   FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: count_queues_and_topics
@@ -117,22 +125,32 @@ SELECT count(*) AS n FROM vitrine_entity WHERE namespace_id = %(namespace_id)s A
 
 -- name: update_namespace
 -- A NULL parameter leaves its column unchanged. archive_days 0: for ever. max_size_in_megabytes 0: unlimited.
+-- keep_messages_for 0: not kept.
 UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier),
        behaviour = coalesce(%(behaviour)s::text, behaviour),
        archive_days = nullif(coalesce(%(archive_days)s::integer, archive_days), 0),
-       max_size_in_megabytes = nullif(coalesce(%(max_size_in_megabytes)s::integer, max_size_in_megabytes), 0)
+       max_size_in_megabytes = nullif(coalesce(%(max_size_in_megabytes)s::integer, max_size_in_megabytes), 0),
+       keep_messages_for = nullif(coalesce(%(keep_messages_for)s::interval, keep_messages_for), interval '0')
  WHERE id = %(namespace_id)s
-RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes;
+RETURNING
+          -- include: namespace_columns
+;
 
 -- name: delete_namespace
 -- Run after namespace_holds, which says whether the namespace is empty.
-WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
+WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s),
+kept AS (
+-- include: forgotten_kept
+)
 DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: bury_namespace
 -- Marks a namespace as deleted whose deleted entities are still referred to by events, and renames it, which frees its name.
 -- Retention removes the row (history_forget_namespaces). If the new name is taken (by a virtual host), a number is added.
-WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
+WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s),
+kept AS (
+-- include: forgotten_kept
+)
 UPDATE vitrine_namespace AS n
    SET deleted_at = clock_timestamp(),
        name = (SELECT f.name

@@ -8,7 +8,7 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
 -- name: export_namespaces
 -- The named namespaces, or all except Vitrine's own. now, rate: of a manual clock.
 SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.behaviour,
-       n.max_size_in_megabytes, n.created_at,
+       n.max_size_in_megabytes, n.keep_messages_for, n.created_at,
        CASE WHEN n.clock_base_at IS NOT NULL THEN v.now END AS now, n.clock_rate AS rate
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id
  WHERE n.deleted_at IS NULL
@@ -98,9 +98,10 @@ RETURNING id;
 
 -- name: import_namespace
 -- A namespace as exported; a manual clock continues from its exported time. No row: the name is taken.
-INSERT INTO vitrine_namespace (name, family, description, is_system, tier, behaviour, max_size_in_megabytes, created_at,
-                               clock_base_at, clock_base_real, clock_rate)
-VALUES (%(name)s, %(family)s, %(description)s, false, %(tier)s, %(behaviour)s, %(max_size)s::integer, %(created_at)s,
+INSERT INTO vitrine_namespace (name, family, description, is_system, tier, behaviour, max_size_in_megabytes, keep_messages_for,
+                               created_at, clock_base_at, clock_base_real, clock_rate)
+VALUES (%(name)s, %(family)s, %(description)s, false, %(tier)s, %(behaviour)s, %(max_size)s::integer,
+        %(keep_messages_for)s::interval, %(created_at)s,
         %(now)s::timestamptz,
         CASE WHEN %(now)s::timestamptz IS NOT NULL THEN clock_timestamp() END, %(rate)s)
 ON CONFLICT (lower(name)) DO NOTHING

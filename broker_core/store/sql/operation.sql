@@ -125,8 +125,9 @@ chosen AS MATERIALIZED (
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
               AND m.sequence_number = t.number FOR UPDATE OF m) AS found),
 gone AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid AND c.free RETURNING m.*),
-kept AS (
+hidden AS (
     INSERT INTO vitrine_hidden_message SELECT %(operation_id)s::bigint, clock_timestamp(), NULL::jsonb, g.* FROM gone AS g),
+-- kept from: gone AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id, session_id, reason, details)

@@ -813,6 +813,41 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
  WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
+-- name: kept_period
+-- How long ended messages of the entity's namespace are kept now.
+SELECT (SELECT n.keep_messages_for FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+         WHERE e.id = %(entity_id)s) AS keep_messages_for;
+
+-- name: read_kept_message
+-- What is kept of a message that ended, without its body. removed_at, ended_at: the real time, and the namespace's, of the event
+-- that ended it. The entity may be deleted.
+SELECT m.slot, m.kept_for, m.body_kind, m.properties, m.application_properties, m.encoded, octet_length(m.body) AS body_size
+  FROM vitrine_kept_message AS m
+ WHERE m.slot = ANY (%(slots)s::smallint[]) AND m.removed_at = %(removed_at)s::timestamptz AND m.entity_id = %(entity_id)s
+   AND m.sequence_number = %(sequence_number)s
+   AND %(ended_at)s::timestamptz + m.kept_for > (SELECT v.now FROM vitrine_entity AS e
+                                                   JOIN vitrine_namespace_now AS v ON v.id = e.namespace_id
+                                                  WHERE e.id = %(entity_id)s)
+ LIMIT 1;
+
+-- name: read_kept_body
+-- Part of the body of a kept message. until: the end of its time, by the namespace's clock.
+SELECT substring(m.body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, octet_length(m.body) AS total, m.body_kind,
+       m.properties ->> 'content_type' AS content_type
+  FROM vitrine_kept_message AS m
+ WHERE m.slot = ANY (%(slots)s::smallint[]) AND m.removed_at = %(removed_at)s::timestamptz AND m.entity_id = %(entity_id)s
+   AND m.sequence_number = %(sequence_number)s
+   AND %(until)s::timestamptz > (SELECT v.now FROM vitrine_entity AS e JOIN vitrine_namespace_now AS v ON v.id = e.namespace_id
+                                  WHERE e.id = %(entity_id)s)
+ LIMIT 1;
+
+-- name: kept_in_namespace
+-- The number and size of the kept messages of a namespace.
+SELECT count(*) AS messages, coalesce(sum(octet_length(m.body)), 0)::bigint AS bytes
+  FROM vitrine_kept_message AS m
+ WHERE m.entity_id = ANY (ARRAY(SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+                                 WHERE lower(n.name) = lower(%(namespace)s)));
+
 -- name: allow_bitmap_scans
 -- Until the end of the transaction.
 SELECT set_config('enable_bitmapscan', 'on', true);
@@ -1148,6 +1183,7 @@ SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS olde
         - pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS horizon_age,
        pg_database_size(current_database()) AS database_bytes, pg_total_relation_size('vitrine_message') AS message_bytes,
        (SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('vitrine_message_event')) AS event_bytes,
+       vitrine_kept_bytes() AS kept_bytes,
        (SELECT count(*) FROM vitrine_count_delta) AS ledger_waiting,
        (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()) AS connections,
        pg_size_bytes(current_setting('shared_buffers')) AS buffer_bytes

@@ -155,12 +155,16 @@ moved AS (
                                              m.application_properties)
       FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'dead_letter'
  RETURNING m.sequence_number),
+dropped AS (
+    DELETE FROM vitrine_message AS m USING failed AS f WHERE m.ctid = f.tid AND f.fate = 'drop'
+ RETURNING m.sequence_number
+           -- keeping: , m.body_kind, m.properties, m.application_properties, m.encoded, m.body
+),
+-- kept from: dropped AS k
 lowered AS (
     UPDATE vitrine_queue_head AS h SET head = least(h.head, m.first), locked_below = least(h.locked_below, m.first)
       FROM (SELECT min(sequence_number) AS first FROM moved HAVING count(*) > 0) AS m
-     WHERE h.entity_id = %(entity_id)s AND h.subqueue = @SUBQUEUE_DEAD_LETTER),
-dropped AS (DELETE FROM vitrine_message AS m USING failed AS f WHERE m.ctid = f.tid AND f.fate = 'drop'
-             RETURNING m.sequence_number)
+     WHERE h.entity_id = %(entity_id)s AND h.subqueue = @SUBQUEUE_DEAD_LETTER)
 
 -- fragment: failed_counts
 SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, NULL::timestamptz, -count(*)::int,
@@ -176,6 +180,36 @@ SELECT CASE fate WHEN 'dead_letter' THEN @EVENT_DEAD_LETTERED ELSE @EVENT_EXPIRE
        failures, NULL::timestamptz AS locked_until, enqueued_at, first_received_at, last_received_at, message_id, reason,
        CASE fate WHEN 'dead_letter' THEN jsonb_build_object('description', description) END AS details
   FROM failed WHERE fate <> 'keep'
+
+-- fragment: kept
+-- The insert of a statement's variant `..._keeping` (statements.py): k is the CTE with the rows that it deletes.
+    INSERT INTO vitrine_kept_message (slot, kept_for, entity_id, sequence_number, body_kind, properties, application_properties,
+                                      encoded, body)
+    SELECT %(kept_slot)s::smallint, %(kept_for)s::interval, %(entity_id)s::bigint, k.sequence_number, k.body_kind, k.properties,
+           k.application_properties, k.encoded, k.body
+
+-- name: kept_entities
+-- The entities whose ended messages are kept (docs/design.md D20): how long, and in which slot those that end now are stored. A
+-- clock that is not real may need the longest time for any period. used: how many bytes are stored. highest: the highest id of an
+-- entity.
+SELECT e.id AS entity_id, n.keep_messages_for AS period,
+       vitrine_kept_slot(CASE WHEN n.clock_base_at IS NULL THEN n.keep_messages_for ELSE interval '7 days' END) AS slot,
+       (SELECT vitrine_kept_bytes()) AS used, (SELECT max(id) FROM vitrine_entity) AS highest
+  FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id
+ WHERE n.keep_messages_for IS NOT NULL AND n.deleted_at IS NULL AND e.history_level > @HISTORY_OFF
+   AND (e.deleted_at IS NULL OR EXISTS (SELECT FROM vitrine_entity_activity AS a WHERE a.entity_id = e.id));
+
+-- name: kept_bytes
+-- The disk space of all kept messages.
+SELECT vitrine_kept_bytes() AS bytes;
+
+-- name: drop_kept
+-- Empty the slots whose time is over. Returns how many bytes they had.
+SELECT vitrine_drop_kept() AS bytes;
+
+-- fragment: forgotten_kept
+DELETE FROM vitrine_kept_message
+ WHERE entity_id = ANY (ARRAY(SELECT id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s))
 
 -- fragment: event_columns
 at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,

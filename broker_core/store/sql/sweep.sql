@@ -529,6 +529,7 @@ WITH removed AS (
      WHERE m.ctid = ANY (ARRAY(SELECT ctid FROM vitrine_message WHERE entity_id = %(entity_id)s LIMIT %(max_count)s))
        AND EXISTS (SELECT FROM vitrine_entity WHERE id = %(entity_id)s AND deleted_at IS NOT NULL)
  RETURNING m.*),
+-- kept from: removed AS k
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id)

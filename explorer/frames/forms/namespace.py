@@ -5,7 +5,9 @@ from __future__ import annotations
 from django import forms
 
 from broker_core.common.types import Behaviour, Tier
+from broker_core.form_fields import SpanField
 from broker_core.namespaces import MOST_MEGABYTES
+from broker_core.runtime.keeping import LONGEST, SHORTEST
 from explorer.frames.family import installed
 
 
@@ -44,3 +46,14 @@ class NamespaceSettingsForm(forms.Form):
         help_text="Of the messages of all its entities, dead letters included. When it is reached, sends are refused. Leave "
         "empty for no limit.",
     )  # fmt: skip
+    keep_messages_for = SpanField(
+        required=False, label="Keep ended messages for",
+        help_text="Body and properties of completed, expired and deleted messages stay readable so long, by those who may see "
+        "bodies: 1 h, up to 7 days. They take about their size on the disk. Leave empty to keep none.",
+    )  # fmt: skip
+
+    def clean_keep_messages_for(self):
+        period = self.cleaned_data["keep_messages_for"]
+        if period and not SHORTEST <= period <= LONGEST:
+            raise forms.ValidationError("Enter a duration from 1 min to 7 days, or leave it empty.")
+        return period
