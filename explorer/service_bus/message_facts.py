@@ -9,6 +9,7 @@ from broker_core.common.types import Actor, EntityAddress, EventKind, MessageSta
 from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.explaining import Code
+from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED
 from explorer.frames.family import MessageRecord
 from explorer.frames.presenters import actor_name, by_actor, filesize, is_neglected, time_of_day
 from explorer.frames.values import Fact, StateLine
@@ -115,7 +116,9 @@ def _delivery_count(record: MessageRecord, row: MessageRow) -> Fact:
     dead_lettered = next((event for event in reversed(record.events) if event.kind is EventKind.DEAD_LETTERED), None)
     if dead_lettered is None:
         return Fact("Delivery count", deliveries(row), "counted anew in the dead-letter queue")
-    return Fact("Delivery count", f"{dead_lettered.delivery_count or 0} failed", "before it was dead-lettered")
+    failed = dead_lettered.delivery_count or 0
+    of_limit = f" of {failed}" if row.dead_letter_reason == MAX_DELIVERY_COUNT_EXCEEDED else ""
+    return Fact("Delivery count", f"{failed}{of_limit} failed", "before it was dead-lettered")
 
 
 def _enqueued_number(detail: MessageDetail, address: EntityAddress) -> Fact:
