@@ -85,7 +85,7 @@ def test_in_real_time_namespace_and_entity_pages_offer_to_pause_the_clock(queue,
 
 def test_the_page_of_a_clock_shows_its_time(queue, as_):
     page = body_of(as_("viewer").get(f"/clocks/{queue.namespace}/"))
-    assert f"Clock: real time, <time data-clock-now>{now_of(queue):%Y-%m-%d %H:}" in page
+    assert f"<time data-clock-now>{now_of(queue):%Y-%m-%d %H:}" in page and "Clock: real time" in page
 
 
 def test_system_shows_the_time_of_each_clock_that_is_not_real(queue, as_):
