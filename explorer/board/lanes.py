@@ -14,7 +14,7 @@ from explorer.frames.presenters import Deadline
 from explorer.frames.values import Badge, Lane
 
 MOST = 40  # chips of a lane
-MOST_LEFT = 14  # chips of those that left
+MOST_LEFT = 6  # chips of those that left
 TAIL = 4  # characters of a message id
 SEEN_FOR = timedelta(minutes=5)  # since its last receive, a receiver has a box without messages
 _NUMBERED_ANEW = (EventKind.ACTIVATED, EventKind.RESUBMITTED)  # it is still there, under another number
@@ -96,6 +96,11 @@ class Board:
     now: datetime
     rate: float | None
     dead_letters: tuple[str, str] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no lane has anything, so that none is folded."""
+        return all(lane.is_empty for lane in self.lanes)
 
 
 def key_of(entity_id: int, number: int | None) -> str:

@@ -16,6 +16,7 @@ from . import questions
 from .shell import May
 
 HEAD = "explorer/_entity_head.html"
+LOOK_BACK = "ago=390"  # a minute (explorer/time_bar/time_scale.py)
 OPERATOR, ADMINISTRATOR = "the operator role", "the administrator role"
 
 
@@ -114,6 +115,7 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         settings or link("Settings", "gear", page_url("entity_settings", address), may.manage, ADMINISTRATOR, key=","),
         *at_work,
         *imports,
+        Link("Look back", "back", f"{page_url('entity', address)}?{LOOK_BACK}"),
         Link("Map", "now", f"{reverse('explorer:map')}?{urlencode({'entity': str(address)})}"),
         Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
         *_questions(entity),

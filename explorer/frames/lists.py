@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
 from broker_core.reads import Capped, MessageRow, Page
 from broker_core.reads.shared import microseconds
 
+WHOLE = "list"  # the hue of the tab with all messages of the queue
+STATES = ("active", "locked", "scheduled", "deferred", "expired")  # the hues of its parts
 MOST_LISTED = 300  # names; if there are more, a field suggests those that contain the typed text
 
 
 @dataclass(frozen=True, slots=True)
 class TabView:
-    """A tab. count: the number of messages in its list; None: not counted."""
+    """A tab. count: the number of messages in its list; None: not counted. is_aside: it is about the entity, not one of the lists
+    that a person looks through. is_folded: only the menu of the tabs shows it."""
 
     slug: str
     word: str
     hue: str
     count: int | Capped | None
     selected: bool
+    is_aside: bool = False
+    is_folded: bool = False
 
     @property
     def text(self) -> str:
         return f"{self.count:,}" if isinstance(self.count, int) else str(self.count)
+
+
+def folded(tabs: Sequence[TabView]) -> list[TabView]:
+    """The tabs of an entity, those folded that say nothing now: a list without messages, the one state that all messages of the
+    queue have, and what is about the entity. The open one always shows."""
+    whole = tabs[0].count if tabs and tabs[0].hue == WHOLE else None
+    return [replace(tab, is_folded=not tab.selected and _says_nothing(tab, whole)) for tab in tabs]
+
+
+def _says_nothing(tab: TabView, whole: int | Capped | None) -> bool:
+    is_all = tab.hue in STATES and tab.count == whole
+    return tab.is_aside or is_all or (tab.count is not None and tab.text == "0")
 
 
 class ReadsList(Protocol):

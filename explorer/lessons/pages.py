@@ -299,7 +299,7 @@ def _show(request: HttpRequest, sandbox: Sandbox, run: Run | None, done: Act = A
             newest = _newest(sandbox, entity, request)
             read |= _board(request, entity, newest) | time_bar.of(
                 request, entity, may_set=follower is None, newest=newest,
-                is_shown=parts.Part.CLOCK in shown, plays=parts.Part.SPEED in shown,
+                is_shown=parts.Part.CLOCK in shown, plays=parts.Part.SPEED in shown, may_fold=False,
             )  # fmt: skip
         return read | (_outcome(run) if run and not run.is_over else {})
 

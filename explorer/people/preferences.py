@@ -51,14 +51,11 @@ class Preferences:
         )
 
     @property
-    def next_side(self) -> str:
-        return "full" if self.side else "rail"
-
-    @property
     def choices(self) -> tuple[Choice, ...]:
         return (
             Choice("theme", "Theme", self.theme or "system", (("system", "System"), ("light", "Light"), ("dark", "Dark"))),
             Choice("density", "Rows", self.density or "comfortable", (("comfortable", "Comfortable"), ("compact", "Compact"))),
+            Choice("side", "Sidebar", self.side or "full", (("full", "Names"), ("rail", "Icons"))),
             Choice("shortcuts", "Keys", "on" if self.shortcuts else "off", (("on", "On"), ("off", "Off"))),
         )
 

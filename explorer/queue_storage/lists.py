@@ -15,7 +15,7 @@ from explorer.frames import figures
 from explorer.frames.filtering import filter_of, list_context
 from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, StorageQuery
 from explorer.frames.history import history
-from explorer.frames.lists import TabView
+from explorer.frames.lists import TabView, folded
 from explorer.frames.receivers import MOST_HELD, receivers_of
 from explorer.operations.presenters import offers
 
@@ -67,7 +67,7 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
         for message_list in LISTS
     ]
     others = ((RECEIVERS, "receivers", "hand"), (HISTORY, "history", "gone"))
-    return [*views, *(TabView(slug, word, hue, None, selected == slug) for slug, word, hue in others)]
+    return folded([*views, *(TabView(slug, word, hue, None, selected == slug, True) for slug, word, hue in others)])
 
 
 def tabs(entity: EntityRow) -> dict:

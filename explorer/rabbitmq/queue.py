@@ -23,7 +23,7 @@ from explorer.frames import timeline
 from explorer.frames.filtering import filter_of, list_context
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
-from explorer.frames.lists import TabView
+from explorer.frames.lists import TabView, folded
 from explorer.frames.shell import Act, May, act, cleaned, draws, notify_error, page
 from explorer.live.page import live
 from explorer.operations.presenters import offers
@@ -47,6 +47,7 @@ _TABS = (
     ("expired", "expired", "expired"), ("consumers", "consumers", "hand"), ("bindings", "bindings", "rules"),
     ("settings", "settings", "gear"), ("history", "history", "gone"),
 )  # fmt: skip
+_ASIDE = ("consumers", "bindings", "settings", "history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ def tab_views(entity: EntityRow, queue: StoredQueue, bindings: int, selected: st
         "messages": counts.active, "ready": counts.active - counts.locked - expired, "unacked": counts.locked, "expired": expired,
         "consumers": queue.consumers, "bindings": bindings + 1,
     }  # fmt: skip
-    return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS]
+    return folded([TabView(slug, word, hue, numbers.get(slug), slug == selected, slug in _ASIDE) for slug, word, hue in _TABS])
 
 
 def _listing(

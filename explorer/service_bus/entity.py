@@ -19,7 +19,7 @@ from explorer.frames.filtering import filter_of, list_context, status_of
 from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
-from explorer.frames.lists import TabView
+from explorer.frames.lists import TabView, folded
 from explorer.frames.presenters import plural
 from explorer.frames.receivers import MOST_HELD, receivers_of
 from explorer.frames.shell import BadQuery, May, about, address_of, cleaned, draws, page, show
@@ -179,11 +179,13 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
         "transfer-dead-letter": counts.transfer_dead_letter, SUBSCRIPTIONS: entity.subscriptions, RULES: entity.rules,
     }  # fmt: skip
     own = {"all": f"in the {entity.kind}"}
-    return [
-        TabView(slug, own.get(slug, word), hue, numbers.get(slug), slug == selected)
-        for slug, word, hue in _TABS
-        if slug in visible
-    ]
+    return folded(
+        [
+            TabView(slug, own.get(slug, word), hue, numbers.get(slug), slug == selected, slug in (RECEIVERS, HISTORY))
+            for slug, word, hue in _TABS
+            if slug in visible
+        ]
+    )
 
 
 def settings_of(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Setting]:

@@ -363,7 +363,8 @@ def label(text: str) -> str:
     it = glossary.find(text)
     if it is None:
         return text
-    return format_html('<button class="term" type="button" popovertarget="{}">{}</button>', it.sheet, text)
+    button = '<button class="term" type="button" popovertarget="{}" aria-label="What is {}?"></button>'
+    return format_html('<span class="termed">{}' + button + "</span>", text, it.sheet, text)
 
 
 @register.inclusion_tag("explorer/_term_mark.html")

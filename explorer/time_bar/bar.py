@@ -21,6 +21,7 @@ _MOVES = (
     ("−1 min", timedelta(minutes=-1)), ("−10 s", timedelta(seconds=-10)), ("−1 s", timedelta(seconds=-1)),
     ("+1 s", timedelta(seconds=1)), ("+10 s", timedelta(seconds=10)), ("+1 min", timedelta(minutes=1)),
 )  # fmt: skip
+AT_END = 5.0  # percent of the bar in which a text is aligned with its end
 BASE = 40  # of the lines in the picture
 _HUES = {
     Change.LOCK: "locked", Change.SESSION: "locked", Change.DUE: "scheduled", Change.VISIBLE: "scheduled", Change.LIFE: "expired",
@@ -44,6 +45,11 @@ class Coming:
     number: int | None
     place: float | None
     name: str
+
+    @property
+    def side(self) -> str:
+        """The class of the name near the end of the bar."""
+        return _side(self.place or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,7 @@ class TimeBar:
 
     may_set: whether this person may move the clock. travels: whether the bar leads to the past. page: where a form returns to.
     is_shown: False for a bar that appears later. plays: whether it has the controls to play the clock, and the sliders.
+    may_fold: whether it is a line while there is nothing to see.
     """
 
     namespace: str
@@ -91,6 +98,7 @@ class TimeBar:
     after: datetime | None = None
     is_shown: bool = True
     plays: bool = True
+    may_fold: bool = True
 
     @property
     def moves(self) -> list[tuple[str, datetime]]:
@@ -107,10 +115,17 @@ class TimeBar:
         return self.coming[0] if self.coming else None
 
     @property
-    def labels(self) -> list[tuple[float, str, bool]]:
-        """Places on the scale with their texts, and whether a narrow bar leaves out the text."""
+    def is_folded(self) -> bool:
+        """Whether it is a line: the clock shows real time, and nothing is due within the bar's reach."""
+        is_due = self.next is not None and self.next.place is not None
+        return self.may_fold and not (self.at or self.clock.is_manual or is_due)
+
+    @property
+    def labels(self) -> list[tuple[float, str, str]]:
+        """Places on the scale with their texts and classes: whether a narrow bar leaves out the text."""
         texts = scale.labels()
-        return [(place, text, min(i, len(texts) - 1 - i) % 2 == 1) for i, (place, text) in enumerate(texts)]
+        minor = [min(i, len(texts) - 1 - i) % 2 == 1 for i in range(len(texts))]
+        return [(place, text, f"{' minor' * leaves}{_side(place)}") for (place, text), leaves in zip(texts, minor, strict=True)]
 
     @property
     def speeds(self) -> list[Speed]:
@@ -160,6 +175,11 @@ def past(events: Sequence[Event], now: datetime, family: Family) -> tuple[Past, 
         if mark.height > (known.height if (known := marks.get(mark.place)) else 0):
             marks[mark.place] = mark
     return tuple(marks[place] for place in sorted(marks))
+
+
+def _side(place: float) -> str:
+    """The class of a text that would stand beyond the end of the bar if its middle were here."""
+    return " at-start" if place < AT_END else " at-end" if place > 100 - AT_END else ""
 
 
 def _height(kind: EventKind) -> int:

@@ -90,6 +90,11 @@ class ClockView:
         return bool(self.clock.is_manual and self.off or self.speed)
 
     @property
+    def is_notable(self) -> bool:
+        """Whether it must be seen without being asked for: it is paused, or differs from real time."""
+        return self.clock.is_paused or self.is_otherwise
+
+    @property
     def is_behind(self) -> bool:
         """Whether it is behind real time, so that it can be advanced to it."""
         return self.clock.real_now - self.clock.now >= SAME

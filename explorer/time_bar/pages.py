@@ -40,10 +40,11 @@ def of(
     newest: Sequence[Event] | None = None,
     is_shown: bool = True,
     plays: bool = True,
+    may_fold: bool = True,
 ) -> dict[str, Any]:
     """The context of TEMPLATE. may_set: whether this person may move the clock; None: with the right to manage. travels: whether
     it leads to the past. page: where a form returns to without JavaScript; empty: this page. newest: the entity's newest events
-    first; None: those among the newest of the database. is_shown, plays: see TimeBar."""
+    first; None: those among the newest of the database. is_shown, plays, may_fold: see TimeBar."""
     actor, clock = request.actor, entity.clock
     allowed = Right.MANAGE in actor.rights if may_set is None else may_set
     changes = reads.next_changes(entity.address, limit=MOST_CHANGES, actor=actor)
@@ -60,6 +61,7 @@ def of(
         travels=travels,
         is_shown=is_shown,
         plays=plays or not clock.is_paused,
+        may_fold=may_fold,
     )
     return {"time_bar": bar}
 

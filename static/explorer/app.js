@@ -10,11 +10,39 @@
   const REVEALED = "[data-copy], [data-add-row], [data-dismiss]";
   const reveal = (within) => $$(REVEALED, within).forEach((e) => { e.hidden = false; });
 
-  // If the tabs do not fit, scroll the selected one into view.
-  const showOpenTab = (within) => $$(".tabs a[aria-current]", within).forEach((tab) => {
-    const tabs = tab.closest(".tabs");
-    const hidden = tab.getBoundingClientRect().right - tabs.getBoundingClientRect().right;
-    if (hidden > 0) tabs.scrollLeft += hidden + 16;
+  // A group of controls is one Tab stop: the arrow keys, Home and End move within it. What opens in it has stops of its own.
+  const STOP = "a[href], button:not(:disabled), summary, input";
+  const layer = (e) => e.closest("[popover], .pick-sheet");
+  const stopsOf = (group) => $$(STOP, group).filter((e) => layer(e) === layer(group) && e.checkVisibility());
+
+  function rove(group, chosen) {
+    const stops = stopsOf(group);
+    const focused = stops.find((e) => e === document.activeElement);
+    const stop = chosen ?? focused ?? stops.find((e) => e.ariaCurrent) ?? stops[0];
+    for (const e of stops) {
+      if (e === stop) e.removeAttribute("tabindex");
+      else e.tabIndex = -1;
+    }
+  }
+
+  const roveAll = () => $$("[data-rove]").forEach((group) => rove(group));
+
+  document.addEventListener("focusin", ({ target }) => { // also by a click
+    const group = target.closest("[data-rove]");
+    if (group && stopsOf(group).includes(target)) rove(group, target);
+  });
+
+  const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+
+  document.addEventListener("keydown", (event) => {
+    const step = STEPS[event.key];
+    const group = event.target.closest?.(".pick-sheet, [data-rove]");
+    if (!step || !group || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || typing(event.target)) return;
+    const stops = group.matches("[data-rove]") ? stopsOf(group) : $$(STOP, group).filter((e) => e.checkVisibility());
+    const at = stops.indexOf(event.target);
+    if (at < 0) return;
+    event.preventDefault();
+    stops[Math.min(stops.length - 1, Math.max(0, at + step))].focus();
   });
 
   // --- rows: keys move the focus between them -------------------------------------------------------------------
@@ -140,7 +168,6 @@
     fetch(form.action, { method: "POST", body: new FormData(form, event.submitter), redirect: "manual" });
     if (["system", "comfortable", "full"].includes(value) || (name === "shortcuts" && value === "on")) delete root.dataset[name];
     else root.dataset[name] = value;
-    if (name === "side") event.submitter.value = value === "rail" ? "full" : "rail";
     for (const one of $$(`[name="${name}"][aria-pressed]`, form)) one.ariaPressed = String(one.value === value);
   });
 
@@ -402,7 +429,7 @@
   });
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);
-    showOpenTab(document);
+    roveAll();
     showSelection();
     openConfirmation();
     if (focusedPart && document.activeElement === document.body) focusPart(document.getElementById(focusedPart));
@@ -416,7 +443,7 @@
   });
 
   reveal(document);
-  showOpenTab(document);
+  roveAll();
   showSelection();
   announceNotices();
   // after a rejected form: focus the first invalid field

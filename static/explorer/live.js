@@ -233,6 +233,7 @@
       const old = document.getElementById(element.id);
       if (!old || isRequested(old) || old.querySelector(UNREPEATABLE) || isOfAnotherMessage(element)) continue;
       for (const input of element.querySelectorAll("input[name=csrfmiddlewaretoken]")) input.setAttribute("value", token);
+      keepOpen(element);
       keepRows(old, element, left, evenIfHeld);
       element.setAttribute("hx-swap-oob", "outerMorph");
       fragments += element.outerHTML;
@@ -242,6 +243,14 @@
     await htmx.swap({ sourceElement: connection, target: connection, swap: "none", text: fragments, transition: false });
     // Restore the focus if the browser lost it when rows moved.
     if (document.activeElement === document.body && focused.isConnected) focused.focus({ preventScroll: true });
+  }
+
+  // What is unfolded stays so while the page is open, that nothing jumps: a tab, a lane of a board, the time bar.
+  function keepOpen(element) {
+    for (const one of [element, ...element.querySelectorAll("[data-folded]")]) {
+      const shown = document.getElementById(one.id);
+      if (shown && !("folded" in shown.dataset)) delete one.dataset.folded;
+    }
   }
 
   // A pane that was rendered before the user opened another message, or closed it (split.js).

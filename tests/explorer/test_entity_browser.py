@@ -20,7 +20,7 @@ WIDE_COUNTS = "document.querySelectorAll('#tabs .count').forEach(count => { coun
 
 CUT_TABS = """(() => {
   const edge = document.querySelector('#tabs .tabs').getBoundingClientRect().right
-  const tabs = [...document.querySelectorAll('#tabs .tabs a')]
+  const tabs = [...document.querySelectorAll('#tabs .tabs > *')].filter(tab => tab.checkVisibility())
   return tabs.filter(tab => tab.getBoundingClientRect().right > edge + 1).map(tab => tab.textContent.trim())
 })()"""
 
@@ -80,7 +80,7 @@ def test_all_tabs_can_be_read_however_wide_their_counts_are(one_of_each, browser
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"/entities/{one_of_each[0]}")
     expect(page.locator("#rows tr").first).to_be_attached()
-    assert page.evaluate("document.querySelectorAll('#tabs .tabs a').length") - len(page.evaluate(CUT_TABS)) >= 2
+    assert page.evaluate(CUT_TABS) == []
     expect(page.get_by_role("link", name="Board")).to_be_visible()
 
 
@@ -151,11 +151,12 @@ def test_axe_finds_nothing_on_a_page_with_all_menus_open(one_of_each, browser): 
     page = browser(bypass_csp=True)
     for address in one_of_each:
         page.goto(f"/entities/{address}")
-        page.click("#effective-settings > summary")
+        page.click("#status > summary")
         if address != one_of_each[1]:  # storage messages have no properties
             page.click("#view > summary")
             expect(page.locator("#column-name")).to_be_visible()
         assert violations(page) == [], address
-        page.click("#effective-settings > summary")  # closed, since a menu that covers half of a button makes its target small
+        page.click("#all-tabs > summary")  # one at a time, since a menu that covers half of a button makes its target small
+        assert violations(page) == [], address
         page.click("#more > summary")
         assert violations(page) == [], address

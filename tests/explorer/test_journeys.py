@@ -143,7 +143,7 @@ def test_a_single_lock_is_released(orders, start, hand):
 @by_mouse_and_keyboard
 def test_receiving_is_paused_and_resumed(orders, start, hand):
     hand = start(hand, f"/entities/{orders}")
-    hand.do(hand.page.locator("#pause > summary"), "P")
+    hand.do(hand.page.locator("#status > summary"), "P")
     expect(hand.page.get_by_role("button", name="Pause sending")).to_be_visible()
     if not hand.has_mouse:
         hand.press("Tab")

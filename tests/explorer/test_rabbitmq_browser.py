@@ -165,7 +165,8 @@ def test_a_dead_letter_is_moved_back_without_javascript(committed, dead_letters,
 def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811
     page = browser("viewer")
     page.goto(f"/entities/{committed.at}/mail")
-    page.click("nav.tabs a:has-text('settings')")
+    page.click("#all-tabs > summary")
+    page.click("#all-tabs a:has-text('settings')")
     page.wait_for_selector("text=the lowest value wins")
     assert page.url.endswith("?tab=settings")
     page.go_back()

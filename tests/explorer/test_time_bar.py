@@ -52,7 +52,7 @@ def test_overlapping_events_show_the_most_important_event():
 
 
 def bar_of(page) -> str:
-    return re.search(r'<section class="card time-bar".*?</section>', page.content.decode(), re.DOTALL)[0]
+    return re.search(r'<section\s+class="card time-bar".*?</section>', page.content.decode(), re.DOTALL)[0]
 
 
 def test_in_real_time_the_bar_has_upcoming_changes_and_for_administrators_a_pause_button(as_, shop):
