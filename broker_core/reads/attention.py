@@ -22,16 +22,19 @@ from .shared import require
 MINUTES = 30  # of the trend
 USUAL_MINUTES = 60  # over which the usual wait is taken
 REASON_CAP = 500  # dead letters of an entity that are grouped by reason, the latest first
+REASONS_CAP = 10  # different reasons of an entity
 
 
 @dataclass(frozen=True, slots=True)
 class TopReason:
-    """The most frequent reason among the latest `of` dead letters. description: of one of them."""
+    """The most frequent reason among the latest `of` dead letters. description: of one of them. all: their reasons, REASONS_CAP
+    of them if there are more; None is among them if some have none."""
 
     reason: str
     description: str
     count: int
     of: int
+    all: frozenset[str | None] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +58,16 @@ class Facts:
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """facts: of some entities of each sort of candidate, those with the most messages first. entities: how many candidates there
-    are. oldest_received: the age of the oldest message of all entities with a receiver, each by its own clock; None: there is no
-    message."""
+    are."""
 
     facts: tuple[Facts, ...]
     entities: int
-    oldest_received: timedelta | None = None
 
 
 def _joined(results: list[Candidates]) -> Candidates:
-    facts = tuple(chain.from_iterable(result.facts for result in results))
-    ages = [result.oldest_received for result in results if result.oldest_received is not None]
-    return Candidates(facts, sum(result.entities for result in results), max(ages, default=None))
+    return Candidates(
+        tuple(chain.from_iterable(result.facts for result in results)), sum(result.entities for result in results)
+    )
 
 
 @use_case(namespace="filter", combine=_joined)
@@ -91,18 +92,20 @@ def attention(
     rows = yield Atomically(_candidates(filter, bounds))
     ids = [row.id for row in rows if row.id is not None]
     if not ids:
-        return Candidates((), 0, rows[0].oldest_received)
+        return Candidates((), 0)
     entities = yield from rows_of(ids)
     first = int(time.time()) // 60 - USUAL_MINUTES + 1
     changes = yield call("read_depth_changes", ids=ids, since=datetime.fromtimestamp(first * 60, UTC))
-    reasons = yield call("read_top_reasons", ids=ids, scan_cap=REASON_CAP)
+    reasons = yield call("read_top_reasons", ids=ids, scan_cap=REASON_CAP, reasons_cap=REASONS_CAP)
     shares = {row.id: row.quota_share for row in rows}
-    top = {row.entity_id: TopReason(row.reason, row.description or "", row.n, row.scanned) for row in reasons}
+    top = {
+        row.entity_id: TopReason(row.reason, row.description or "", row.n, row.scanned, frozenset(row.reasons)) for row in reasons
+    }
     facts = (
         _facts(row, [change for change in changes if change.entity_id == row.id], first, shares[row.id], top.get(row.id))
         for row in entities
     )
-    return Candidates(tuple(facts), rows[0].candidates, rows[0].oldest_received)
+    return Candidates(tuple(facts), rows[0].candidates)
 
 
 def _candidates(filter: EntityFilter, bounds: Mapping[str, Any]) -> Steps[list[Any]]:

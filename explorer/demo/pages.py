@@ -14,13 +14,13 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, Right
 from explorer.frames import background_tasks
 from explorer.frames.shell import act, notify_error, page, show
-from explorer.models import Demonstration, Fault, FaultKind
+from explorer.models import Fault, FaultKind
 
 from . import faults
 from .parts import Program, existing, programs
+from .state import demo_state, set_paused
 
 _MESSAGES = {
     "pause": "Demo paused. Waiting messages stay; TTLs, locks and schedules keep running.",
@@ -42,17 +42,6 @@ def demonstration(request: HttpRequest) -> HttpResponse:
     if done.error:
         notify_error(request, done.error)
     return HttpResponseRedirect(reverse("explorer:entities"))
-
-
-def set_paused(paused: bool, actor: Actor) -> None:
-    """Raises NotAuthorized without Right.OPERATE."""
-    actor.require(Right.OPERATE, "the demo")
-    Demonstration.objects.filter(pk=Demonstration.ONLY).update(is_paused=paused, changed_at=timezone.now(), changed_by=str(actor))
-
-
-def demo_state() -> Demonstration | None:
-    """The demo's state; None if this site has no demo."""
-    return Demonstration.objects.filter(pk=Demonstration.ONLY).first() if getattr(settings, "VITRINE_DEMO", False) else None
 
 
 # Faults on demand

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from random import Random
 from typing import Protocol, cast
@@ -23,11 +24,30 @@ class Crashed(Exception):
     """Thrown into a program that is killed or disconnected: it ends without releasing its locks."""
 
 
+@dataclass(frozen=True, slots=True)
+class DesignedFailure:
+    """A failure that a part of the demo is made to have.
+
+    path: of the entity. rule: which problem of it, one of RULES in explorer/pages/attention.py. why: in a short sentence.
+    reasons: of the dead letters that are meant; others are a real problem. Empty: any.
+    """
+
+    path: str
+    rule: str
+    why: str
+    reasons: frozenset[str] = frozenset()
+
+    def explains(self, path: str, rule: str, reasons: Collection[str | None]) -> bool:
+        return (path, rule) == (self.path, self.rule) and (not self.reasons or bool(reasons) and self.reasons.issuperset(reasons))
+
+
 class DemoPart(Protocol):
-    """A family's demo module. NAMESPACE: the namespace that its programs use. DOES: what each of them does, in words."""
+    """A family's demo module. NAMESPACE: the namespace that its programs use. DOES: what each of them does, in words. DESIGNED:
+    the failures that it is made to have."""
 
     NAMESPACE: str
     DOES: Mapping[str, str]
+    DESIGNED: Sequence[DesignedFailure]
 
     def seed(self) -> None:
         """Create what is missing: namespace, entities, examples."""

@@ -1,9 +1,19 @@
-"""What needs a person: rules over the facts of entities and background tasks, with their thresholds as data. Pure."""
+"""What needs a person: rules over the facts of entities and background tasks, with their thresholds as data. Pure.
+
+Each finding of a rule is a problem of its own: an entity with dead letters and without a receiver has two. A problem is rising
+if it is new or grows, and only then is it shown in red:
+
+- dead letters and poison messages: more came in the last NEW_MINUTES minutes than `Thresholds.rise` times as many as usually come
+  in as long a time, by the minutes of the trend before. Where none came before, the first one is new;
+- all others: more messages wait than NEW_MINUTES minutes ago.
+
+Failures that the demo is made to have are told apart by the caller (`by_design`), and are last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import IntEnum
 from itertools import pairwise
@@ -32,7 +42,8 @@ class Thresholds:
     """When a fact is worth a person's time.
 
     many_dead:    dead letters, even if none is new. old_factor: the oldest message has waited so many times as long as is usual;
-    old_at_least: and at least so long. quota_share, quota_full: used share of a quota; from the second on it is bad.
+    old_at_least: and at least so long. quota_share, quota_full: used share of a quota; from the second on it is bad. rise: dead
+    letters rise if more came lately than so many times the usual number.
     """
 
     many_dead: int = 100
@@ -40,44 +51,42 @@ class Thresholds:
     old_at_least: timedelta = timedelta(minutes=1)
     quota_share: float = 0.8
     quota_full: float = 0.95
+    rise: float = 2.0
 
 
 THRESHOLDS = Thresholds()
 
 
-class Share(NamedTuple):
-    """A bar: parts of 1, the first in full colour. label, text: at its left and right."""
-
-    label: str
-    text: str
-    parts: tuple[float, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that needs a person.
+    """A problem.
 
-    rule: by name, one of RULES. headline, aside: what is the matter; text: the reason in words. weight: the worse, the higher.
-    trend: the numbers behind it in the last minutes. entity: None: it is about a background task, `name`.
+    rule: by name, one of RULES. headline: what is the matter; text: the reason in words. weight: the worse, the higher.
+    is_rising: it is new or grows. more: how many messages came in the last NEW_MINUTES minutes. trend: the numbers behind it in
+    the last minutes. reason: the most frequent one of dead letters. entity: None: it is about a background task, `name`.
+    by_design: why the demo has it; empty: it is a real one.
     """
 
     rule: str
     severity: Severity
     headline: str
-    aside: str = ""
     text: str = ""
     weight: float = 0.0
-    share: Share | None = None
+    is_rising: bool = False
+    more: int = 0
     trend: tuple[int, ...] = ()
+    reason: TopReason | None = None
     entity: EntityRow | None = None
     name: str = ""
-    also: tuple[str, ...] = field(default=())
+    by_design: str = ""
 
     @property
     def order(self) -> tuple:
-        """Worst first."""
+        """Real ones before those by design, rising ones before the others, then the worst first."""
         where = str(self.entity.address) if self.entity else self.name
-        return (-self.severity, list(RULES).index(self.rule), -self.weight, where)
+        return (
+            bool(self.by_design), not self.is_rising, -self.severity, list(RULES).index(self.rule), -self.weight, where,
+        )  # fmt: skip
 
 
 class Rule(NamedTuple):
@@ -89,31 +98,54 @@ class Rule(NamedTuple):
     find: Callable[[Facts, Thresholds], Item | None]
 
 
-def _grown(numbers: tuple[int, ...]) -> int:
-    """How many came in the last NEW_MINUTES minutes; what left since does not count against them."""
-    return sum(max(0, after - before) for before, after in pairwise(numbers[-NEW_MINUTES - 1 :]))
+def _arrived(numbers: Sequence[int]) -> int:
+    """How many came; what left since does not count against them."""
+    return sum(max(0, after - before) for before, after in pairwise(numbers))
+
+
+def _new(numbers: tuple[int, ...]) -> int:
+    return _arrived(numbers[-NEW_MINUTES - 1 :])
+
+
+def _rises(numbers: tuple[int, ...], limits: Thresholds) -> bool:
+    before = numbers[:-NEW_MINUTES]
+    usual = _arrived(before) / max(1, len(before) - 1) * NEW_MINUTES
+    return _new(numbers) > limits.rise * usual
+
+
+def _growth(numbers: tuple[int, ...]) -> int:
+    """How many more there are than NEW_MINUTES minutes ago."""
+    return max(0, numbers[-1] - numbers[-NEW_MINUTES - 1]) if len(numbers) > NEW_MINUTES else 0
 
 
 def _dead(facts: Facts, limits: Thresholds) -> Item | None:
     if pages_of(facts.entity.family).needs_a_person(facts.entity):
         return None
-    count, new, top = pages_of(facts.entity.family).counts.dead(facts.entity) or 0, _grown(facts.dead), facts.reason
+    count, new, top = pages_of(facts.entity.family).counts.dead(facts.entity) or 0, _new(facts.dead), facts.reason
     if not count or (not new and count < limits.many_dead):
         return None
     return Item(
-        "dead", Severity.BAD, presenters.plural(count, "dead letter"), _new(new), top.description.rstrip(".") if top else "",
-        weight=count + 10 * new, share=_of_reasons(top), trend=facts.dead, entity=facts.entity,
+        "dead", Severity.BAD, presenters.plural(count, "dead letter"), _reason_text(top) if top else "", weight=count + 10 * new,
+        is_rising=_rises(facts.dead, limits), more=new, trend=facts.dead, reason=top, entity=facts.entity,
     )  # fmt: skip
 
 
 def _poison(facts: Facts, limits: Thresholds) -> Item | None:
-    pages, count, new = pages_of(facts.entity.family), at_hand(facts.entity), _grown(facts.active)
+    pages, count, new = pages_of(facts.entity.family), at_hand(facts.entity), _new(facts.active)
     if not pages.needs_a_person(facts.entity) or not count or (not new and count < limits.many_dead):
         return None
     return Item(
-        "poison", Severity.BAD, presenters.plural(count, pages.texts.collected), _new(new), pages.texts.collected_why,
-        weight=count + 10 * new, trend=facts.active, entity=facts.entity,
+        "poison", Severity.BAD, presenters.plural(count, pages.texts.collected), _sentence(pages.texts.collected_why),
+        weight=count + 10 * new, is_rising=_rises(facts.active, limits), more=new, trend=facts.active, entity=facts.entity,
     )  # fmt: skip
+
+
+def _of_backlog(facts: Facts, rule: str, headline: str, text: str, weight: float, severity: Severity = Severity.SOON) -> Item:
+    """A problem that rises if more messages wait than before."""
+    more = _growth(facts.active)
+    return Item(
+        rule, severity, headline, text, weight=weight, is_rising=more > 0, more=more, trend=facts.active, entity=facts.entity
+    )
 
 
 def _neglected(facts: Facts, limits: Thresholds) -> Item | None:
@@ -121,13 +153,8 @@ def _neglected(facts: Facts, limits: Thresholds) -> Item | None:
     if not presenters.is_neglected(entity):
         return None
     last = entity.last_receive_at
-    idle = None if last is None else entity.clock.now - last
-    text = "no receiver yet" if idle is None else f"no receivers for {presenters.age(idle)}"
-    ago = "never" if idle is None else presenters.age_in_words(idle)
-    return Item(
-        "receivers", Severity.SOON, f"{presenters.plural(count, 'message')} waiting", "", text, weight=count,
-        share=Share("Last receive", ago, ()), trend=facts.active, entity=entity,
-    )  # fmt: skip
+    text = "Nothing was received yet." if last is None else f"Last receive {presenters.age_in_words(entity.clock.now - last)}."
+    return _of_backlog(facts, "receivers", f"{presenters.plural(count, 'message')} and no receiver", text, count)
 
 
 def _old(facts: Facts, limits: Thresholds) -> Item | None:
@@ -137,16 +164,14 @@ def _old(facts: Facts, limits: Thresholds) -> Item | None:
     if age < limits.old_at_least or age < usual * limits.old_factor or presenters.is_neglected(facts.entity):
         return None
     times = age / usual
-    return Item(
-        "old", Severity.SOON, f"Oldest message {presenters.age(age)}", "", f"messages usually wait {human(_rounded(usual))}",
-        weight=times, share=Share("Usual wait", f"× {times:,.0f}", (usual / age,)), trend=facts.active, entity=facts.entity,
-    )  # fmt: skip
+    text = f"{times:,.0f} times the usual wait of {human(_rounded(usual))}."
+    return _of_backlog(facts, "old", f"Oldest message waits {presenters.age(age)}", text, times)
 
 
 _STATUS = {
-    EntityStatus.DISABLED: "sends and receives are refused",
-    EntityStatus.SEND_DISABLED: "sends are refused",
-    EntityStatus.RECEIVE_DISABLED: "receives are refused",
+    EntityStatus.DISABLED: "Sends and receives are refused",
+    EntityStatus.SEND_DISABLED: "Sends are refused",
+    EntityStatus.RECEIVE_DISABLED: "Receives are refused",
 }
 
 
@@ -154,9 +179,8 @@ def _disabled(facts: Facts, limits: Thresholds) -> Item | None:
     if (status_text := _STATUS.get(facts.entity.status)) is None:
         return None
     waiting = at_hand(facts.entity) if facts.entity.holds_messages else 0
-    aside = f", {presenters.plural(waiting, 'message')} waiting" if waiting else ""
-    words = presenters.STATUS_WORDS[facts.entity.status]
-    return Item("disabled", Severity.SOON, words, aside, status_text, weight=waiting, trend=facts.active, entity=facts.entity)
+    text = f"{status_text}, {presenters.plural(waiting, 'message')} waiting." if waiting else f"{status_text}."
+    return _of_backlog(facts, "disabled", presenters.STATUS_WORDS[facts.entity.status], text, waiting)
 
 
 def _quota(facts: Facts, limits: Thresholds) -> Item | None:
@@ -164,28 +188,18 @@ def _quota(facts: Facts, limits: Thresholds) -> Item | None:
     if used is None or used < limits.quota_share:
         return None
     severity = Severity.BAD if used >= limits.quota_full else Severity.SOON
-    text = (
-        "full: new messages are refused or push out old ones" if used >= 1 else "when it is full, messages are refused or dropped"
-    )
-    return Item(
-        "quota", severity, f"{min(used, 9.99):.0%} of its quota", "", text, weight=used,
-        share=Share("Quota", f"{min(used, 9.99):.0%}", (min(used, 1.0),)), trend=facts.active, entity=facts.entity,
-    )  # fmt: skip
+    is_full = "Full: new messages are refused or push out old ones."
+    text = is_full if used >= 1 else "When it is full, messages are refused or dropped."
+    return _of_backlog(facts, "quota", f"{min(used, 9.99):.0%} of its quota", text, used, severity)
 
 
-def _new(count: int) -> str:
-    return f", +{count:,} in {NEW_MINUTES} min" if count else ""
+def _reason_text(top: TopReason) -> str:
+    share = f" ({top.count:,} of {top.of:,})" if top.count < top.of else ""
+    return _sentence(f"{top.reason}{share}: {top.description}" if top.description else f"{top.reason}{share}")
 
 
-def _of_reasons(top: TopReason | None) -> Share | None:
-    if top is None:
-        return None
-    remainder = 1 - top.count / top.of
-    return Share(
-        top.reason,
-        f"{top.count / top.of:.0%} · {top.count:,} of {top.of:,}",
-        (top.count / top.of, remainder) if remainder else (1.0,),
-    )
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _rounded(wait: timedelta) -> timedelta:
@@ -207,7 +221,7 @@ RULES = {
         f"{THRESHOLDS.quota_share:.0%} of its size or length is used; from {THRESHOLDS.quota_full:.0%} on it is bad.", _quota,
     ),
     "receivers": Rule(
-        "No receivers", "Messages are available, and no receiver has asked for one within the last minute.", _neglected
+        "No receiver", "Messages are available, and no receiver has asked for one within the last minute.", _neglected
     ),
     "old": Rule(
         "Oldest message over the usual",
@@ -221,37 +235,25 @@ RULES = {
 }  # fmt: skip
 
 
-def attention(facts: Iterable[Facts], tasks: Iterable[Task] = (), limits: Thresholds = THRESHOLDS) -> list[Item]:
-    """What needs a person, worst first: of an entity its worst item, which names the others."""
-    worst = []
-    for entity_facts in facts:
-        items = sorted(
-            (item for rule in RULES.values() if (item := rule.find(entity_facts, limits))), key=lambda item: item.order
-        )
-        if items:
-            worst.append(_with_others(items))
-    worst += [
-        Item("task", Severity.SOON, "Late", "", task.lateness, name=task.name, weight=1.0) for task in tasks if task.lateness
+def attention(
+    facts: Iterable[Facts], tasks: Iterable[Task] = (), limits: Thresholds = THRESHOLDS, *,
+    by_design: Callable[[Item], str] = lambda item: "",
+) -> list[Item]:  # fmt: skip
+    """The problems, in their order. by_design: (problem) -> why the demo has it; empty: it is a real one."""
+    found = [item for entity_facts in facts for rule in RULES.values() if (item := rule.find(entity_facts, limits))]
+    late = [
+        Item("task", Severity.SOON, "Background task late", _sentence(task.lateness), name=task.name, weight=1.0)
+        for task in tasks
+        if task.lateness
     ]
-    return sorted(worst, key=lambda item: item.order)
+    marked = [replace(item, by_design=by_design(item)) for item in found]
+    return sorted(marked + late, key=lambda item: item.order)
 
 
-def _with_others(items: list[Item]) -> Item:
-    first, *others = items
-    return Item(
-        first.rule, first.severity, first.headline, first.aside, first.text, first.weight, first.share, first.trend, first.entity,
-        first.name, tuple(_decapitalized(other.headline) for other in others),
-    )  # fmt: skip
-
-
-def _decapitalized(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-def sentence(count: int, *, at_least: bool = False) -> str:
-    """The health of the broker in one sentence."""
-    if not count:
+def sentence(problems: int, designed: int = 0, *, at_least: bool = False) -> str:
+    """The health of the broker in one sentence. designed: failures that the demo is made to have."""
+    if not problems and not designed:
         return "All is well."
-    if at_least:
-        return f"At least {count:,} things need you."
-    return "1 thing needs you." if count == 1 else f"{count:,} things need you."
+    count = presenters.plural(problems, "problem") if problems else "No problems"
+    count = f"At least {count}" if at_least and problems else count
+    return f"{count}, {designed:,} by design of the demo." if designed else f"{count}."

@@ -32,7 +32,7 @@ class Place:
     """An entry of the navigation.
 
     name: what pages of this place give as `section`. keys: a key sequence that opens it. is_low: below the others, as it is about
-    Vitrine itself. count: the number beside the title, one of `counts`. hue: its colour.
+    Vitrine itself. count: the number beside the title, one of `counts`.
     """
 
     name: str
@@ -42,7 +42,6 @@ class Place:
     keys: str = ""
     is_low: bool = False
     count: str = ""
-    hue: str = ""
 
     @property
     def url(self) -> str:
@@ -57,7 +56,7 @@ PLACES = (
     Place("now", "Now", "now", "explorer:now", "g w"),
     Place("entities", "Entities", "list", "explorer:entities", "g o", count="entities"),
     Place("messages", "Messages", "search", "explorer:messages", "g f"),
-    Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d", count="dead", hue="dead"),
+    Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d", count="dead"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l", count="held"),
     Place("operations", "Operations", "operations", "explorer:operations", "g r"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),

@@ -1,4 +1,4 @@
-"""Now, the first page: the health of the broker in a sentence, what needs a person, and the last half hour."""
+"""Now, the first page: the health of the broker in a sentence, its problems, the live map, and the last half hour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker_core.common.types import Right, SubQueue
 from broker_core.reads import EntityFilter, EntityRow
 from explorer import sandbox_names
 from explorer.charts import changes, sparklines, traffic
-from explorer.demo import pages as demonstration
+from explorer.demo.designed import designed_failures
 from explorer.frames import background_tasks, figures, presenters
 from explorer.frames.family import pages_of
 from explorer.frames.forms.queries import NowQuery
@@ -28,10 +28,11 @@ from explorer.live.page import Live, live
 from explorer.map import pages as live_map
 
 from . import attention, navigation
-from .attention import Item, Severity
+from .attention import Item
 
-SHOWN = 5  # entries of the attention list: with any number of entities, the page is one screen
-MOST = 100  # entries of the whole list
+SHOWN = 3  # problems in sight: with any number of entities, the map is in sight, too
+FOLDED = 9  # that "more" shows below them
+MOST = 100  # problems of the whole list
 CANDIDATES = 20  # entities of each sort of candidates for the short list
 MARKS = 3  # changes that are marked in the charts
 HEALTH, CHARTS = "explorer/_now.html", "explorer/_now_charts.html"
@@ -44,26 +45,27 @@ health: CacheByKey[tuple[reads.Candidates, reads.Tallies]] = CacheByKey()
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a person can do about an entry."""
+    """What a person can do about a problem."""
 
     word: str
     url: str
     icon: str
-    is_main: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the attention list. css: its colour. why: where its rule is explained."""
+    """A problem as a row of the list."""
 
     item: Item
-    css: str
     icon: str
     url: str
     action: Action
-    why: str
     trend: sparklines.Trend | None
-    bar: tuple[tuple[float, float], ...]
+
+    @property
+    def text(self) -> str:
+        """Why."""
+        return self.item.by_design or self.item.text
 
     @property
     def name(self) -> str:
@@ -84,18 +86,21 @@ def now(request: HttpRequest) -> HttpResponse:
     query = cleaned(NowQuery(request.GET))
     namespace, is_whole = _namespace(query["namespace"], request), query["list"] == "all"
     context: dict[str, Any] = {"section": "now", "namespace": namespace, "is_whole": is_whole}
-    visible: Sequence[Item] = ()
+    listed: Sequence[Item] = ()
     if draws(request, HEALTH):
         candidates, tallies, age = _read_health(request, namespace, MOST if is_whole else CANDIDATES)
-        items = attention.attention(candidates.facts, () if namespace else _late_tasks.get())
-        visible = items[: MOST if is_whole else SHOWN]
-        more = max(candidates.entities - len(candidates.facts), 0)
+        items = _problems(candidates, () if namespace else _late_tasks.get())
+        designed = sum(bool(item.by_design) for item in items)
+        listed, unread = items[: MOST if is_whole else SHOWN + FOLDED], max(candidates.entities - len(candidates.facts), 0)
+        entries = [_entry(item, request) for item in listed]
         context |= {
-            "sentence": attention.sentence(len(items), at_least=bool(items and more)),
-            "entries": [_entry(item, request, is_first=i == 0) for i, item in enumerate(visible)],
-            "others": len(items) - len(visible) + more,
-            "others_known": not more,
-            "totals": _totals(namespace, candidates, tallies),
+            "sentence": attention.sentence(len(items) - designed, designed, at_least=bool(items and unread)),
+            "entries": entries if is_whole else entries[:SHOWN],
+            "folded": [] if is_whole else entries[SHOWN:],
+            "others": len(items) - len(listed) + unread,
+            "others_known": not unread,
+            "totals": _totals(namespace, tallies),
+            "new_minutes": attention.NEW_MINUTES,
             "counted": presenters.age_in_words(age) if age is not None else "",
         }
     if draws(request, CHARTS) and not is_whole:
@@ -104,7 +109,7 @@ def now(request: HttpRequest) -> HttpResponse:
         context |= {"charts": sparklines.four(points, marks), "marks": marks}
         context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
     fragments = {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS}
-    watched: list[EntityRow | reads.Name] = [item.entity for item in visible if item.entity]
+    watched: list[EntityRow | reads.Name] = [item.entity for item in listed if item.entity]
     picture = None
     if not is_whole:
         context |= live_map.on_now(request, namespace)
@@ -115,8 +120,19 @@ def now(request: HttpRequest) -> HttpResponse:
         fragments, entities=watched, refresh_seconds=REFRESH_SECONDS, least_seconds=live_map.FRAMES_SECONDS,
         ways=picture.ways if picture else None, personal=sandbox_names.may_be_one(namespace),
     )  # fmt: skip
-    context["demonstration"] = demonstration.demo_state() if namespace in (None, "demo") else None
     return show(request, "now", context, live=live_parts)
+
+
+def _problems(candidates: reads.Candidates, tasks: Sequence[background_tasks.Task]) -> list[Item]:
+    designed = designed_failures()
+
+    def by_design(item: Item) -> str:
+        if item.entity is None:
+            return ""
+        address, reasons = item.entity.address, item.reason.all if item.reason else ()
+        return designed.why(address.namespace, address.path, item.rule, reasons)
+
+    return attention.attention(candidates.facts, tasks, by_design=by_design)
 
 
 def _read_health(
@@ -153,7 +169,7 @@ def _namespace(name: str, request: HttpRequest) -> str | None:
     return exact_name
 
 
-_MAIN = {  # by rule: the word and the icon of its action, and of its entry
+_MAIN = {  # by rule: the word and the icon of its action, and of its row
     "dead": ("Review", "forward", "dead"),
     "poison": ("Review", "forward", "dead"),
     "receivers": ("Receive", "down", "warning"),
@@ -166,7 +182,7 @@ _PAGES = {"receivers": "receiver", "disabled": "entity_settings"}  # instead of 
 _RIGHTS = {"receivers": Right.LISTEN, "disabled": Right.MANAGE}
 
 
-def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
+def _entry(item: Item, request: HttpRequest) -> Entry:
     word, icon, mark = _MAIN[item.rule]
     entity, url = item.entity, reverse("explorer:background_tasks")
     target = url
@@ -175,61 +191,46 @@ def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
         url = target = reverse("explorer:entity", args=args)
         if item.rule in ("dead", "poison"):
             target = _group_url(entity, item)
-            word = "Open group" if item.share else word
         own_page, right = _PAGES.get(item.rule), _RIGHTS.get(item.rule, Right.BROWSE)
         if own_page and own_page in pages.views and right in request.actor.rights:
             target = reverse(f"explorer:{own_page}", args=("main", *args) if own_page == "receiver" else args)
         elif own_page:
             word, icon = "Open queue", "forward"
-    parts, bar, at = item.share.parts if item.share else (), [], 0.0
-    for part in parts:
-        bar.append((round(at * 100, 2), round(max(part * 100 - 1, 0.5), 2)))
-        at += part
-    return Entry(
-        item, "needs-dead" if item.severity is Severity.BAD else "needs-warn", mark, url,
-        Action(word, target, icon, is_first), f"{reverse('explorer:glossary')}#attention-{item.rule}",
-        sparklines.trend(item.trend, "Dead letters" if item.rule == "dead" else "Messages"), tuple(bar),
-    )  # fmt: skip
+    trend = sparklines.trend(item.trend, "Dead letters" if item.rule == "dead" else "Messages")
+    return Entry(item, mark, url, Action(word, target, icon), trend)
 
 
 def _group_url(entity: EntityRow, item: Item) -> str:
-    """The dead letters with the reason that the entry names, or all of the entity's."""
+    """The dead letters with the reason that the row names, or all of the entity's."""
     subqueue = SubQueue.MAIN
     if item.rule == "dead":
         subqueue = SubQueue.DEAD_LETTER if entity.counts.dead_letter else SubQueue.TRANSFER_DEAD_LETTER
     args = (presenters.SUBQUEUE_SLUGS[subqueue], entity.address.namespace, entity.address.path)
-    query = f"?{urlencode({'filter': reads.exactly('reason', item.share.label)})}" if item.share else ""
+    query = f"?{urlencode({'filter': reads.exactly('reason', item.reason.reason)})}" if item.reason else ""
     return reverse("explorer:dead_letter_group", args=args) + query
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A number in the line below the sentence. before, after: the words around it."""
+    """A number beside the sentence. after: the words behind it."""
 
     name: str
     text: str
     after: str
     url: str
-    before: str = ""
-    is_red: bool = False
 
 
-def _totals(namespace: str | None, candidates: reads.Candidates, tallies: reads.Tallies) -> list[Total]:
+def _totals(namespace: str | None, tallies: reads.Tallies) -> list[Total]:
     counted = {figure.name: count for figure, count in figures.sums(figures.SEVERAL, tallies.rows)}
     entities = reverse("explorer:namespace", args=[namespace]) if namespace else reverse("explorer:entities")
     sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
     completed = sum(row.completed_rate for row in tallies.rows)
     failed = reverse("explorer:dead_letters") + (f"?{urlencode({'q': f'{namespace}/'})}" if namespace else "")
     dead = counted["dead"]
-    totals = [
-        Total("entities", f"{tallies.entities:,}", "entity" if tallies.entities == 1 else "entities", entities),
-        Total("sent", presenters.rate(sent), "in", f"{entities}?sort=-sent"),
-        Total("completed", presenters.rate(completed), "out", f"{entities}?sort=-completed"),
+    return [
+        Total("sent", f"{presenters.per_minute(sent)}/min", "in", f"{entities}?sort=-sent"),
+        Total("completed", f"{presenters.per_minute(completed)}/min", "out", f"{entities}?sort=-completed"),
         Total("available", f"{counted['available']:,}", "available", f"{entities}?sort=-available"),
         Total("held", f"{counted['held']:,}", "locked", f"{entities}?sort=-held"),
-        Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", failed, is_red=dead > 0),
+        Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", failed),
     ]
-    if candidates.oldest_received is not None:
-        age = presenters.age(candidates.oldest_received)
-        totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest with a receiver"))
-    return totals

@@ -17,7 +17,7 @@ from broker_core import queue_storage, reads
 from broker_core.common.errors import BrokerError, EntityExists
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage import GotMessage
-from explorer.demo.parts import Crashed, Program, Turns
+from explorer.demo.parts import Crashed, DesignedFailure, Program, Turns
 
 NAMESPACE = "photolab"
 THUMBNAILS, POISON, MAILINGS = "thumbnails", "thumbnails-poison", "mailings"
@@ -31,7 +31,7 @@ def seed(account: str = NAMESPACE) -> None:
     """Create the account with its queues, two poison messages, some that wait and some delayed ones. An existing account is left
     as it is."""
     try:
-        queue_storage.create_account(account, "Demo: a photo lab that uses Queue Storage")
+        queue_storage.create_account(account, "A photo lab (demo)")
     except EntityExists:
         return
     thumbnails, mailings = EntityAddress(account, THUMBNAILS), EntityAddress(account, MAILINGS)
@@ -69,6 +69,11 @@ DOES = {  # each program of the photo lab
     "mailer": f"consumes {MAILINGS}",
     "janitor": f"removes the oldest messages of {POISON}",
 }
+
+DESIGNED = (
+    DesignedFailure(POISON, "poison", "Some pictures are unreadable."),
+    DesignedFailure(THUMBNAILS, "old", "The resizer leaves the last pictures."),
+)
 
 
 def programs(account: str, dice: Random, site: str = "") -> Mapping[str, Program]:

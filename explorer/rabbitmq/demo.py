@@ -16,7 +16,7 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.rabbitmq.rules.policies import Policy
-from explorer.demo.parts import InjectedFailure, Program, Turns
+from explorer.demo.parts import DesignedFailure, InjectedFailure, Program, Turns
 
 NAMESPACE = "post-office"
 EXCHANGE, DEAD = "parcels", "parcels.dead"
@@ -40,7 +40,7 @@ EVENTS = ("posted", "sorted", "delivered", "returned")
 
 def seed(vhost: str = NAMESPACE) -> None:
     """Create the virtual host, exchanges, queues, bindings and policies that are missing."""
-    rabbitmq.ensure_vhost(vhost, "Demo: a post office that uses RabbitMQ")
+    rabbitmq.ensure_vhost(vhost, "A post office (demo)")
     rabbitmq.declare_exchange(vhost, EXCHANGE, "topic")
     rabbitmq.declare_exchange(vhost, DEAD, "fanout")
     for name, options in QUEUES.items():
@@ -59,6 +59,11 @@ DOES = {  # each program of the post office
     "scanner-1": f"consumes {SCANS}",
     "archive": f"consumes {UNDELIVERED}",
 }
+
+DESIGNED = (
+    DesignedFailure(LETTERS, "receivers", "Nobody receives letters; they expire."),
+    DesignedFailure(UNDELIVERED, "poison", "Letters expire, and scans are returned."),
+)
 
 
 def programs(vhost: str, dice: Random, site: str = "") -> Mapping[str, Program]:

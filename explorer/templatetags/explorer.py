@@ -330,9 +330,7 @@ def nav_count(context, place: places.Place) -> str:
     number, `own_count`: the others are some seconds old."""
     is_own = context.get("section") == place.name and context.get("own_count") is not None
     count = context["own_count"] if is_own else places.counts(context["request"]).get(place.count)
-    return format_html(
-        '<span class="nav-count {}" id="n-{}">{}</span>', place.hue if count else "", place.name, f"{count:,}" if count else ""
-    )
+    return format_html('<span class="nav-count" id="n-{}">{}</span>', place.name, f"{count:,}" if count else "")
 
 
 @register.filter

@@ -1,4 +1,4 @@
-"""Now: the sentence, the attention list and the charts, as the page and as a live update draw them."""
+"""Now: the sentence, the problems and the charts, as the page and as a live update draw them."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,10 +14,13 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
 from explorer import audit
 from explorer.charts import sparklines
+from explorer.demo import parts
+from explorer.demo.designed import DesignedFailures
+from explorer.demo.parts import DesignedFailure
 from explorer.frames import recent
 from explorer.live.page import View
 from explorer.map import pages as live_map
-from explorer.pages import navigation, now
+from explorer.pages import attention, navigation, now
 from explorer.people.roles import actor_for
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.rabbitmq import shortcuts
@@ -38,14 +41,13 @@ def page_of(client, namespace):
 def test_entities_that_need_attention_are_listed_with_a_reason_and_an_action(shop, as_):
     answer = page_of(as_("operator"), shop.namespace)
     [entry] = answer.context["entries"]
-    assert (entry.item.rule, entry.item.headline, entry.item.aside) == ("dead", "1 dead letter", ", +1 in 5 min")
-    assert entry.item.share.label == "PaymentRefused" and entry.item.text == "no <money>"
+    assert (entry.item.rule, entry.item.headline, entry.item.more) == ("dead", "1 dead letter", 1)
+    assert entry.item.text == "PaymentRefused: no <money>."
     html = body_of(answer)
-    assert "1 thing needs you." in html and "no &lt;money&gt;" in html
+    assert "1 problem." in html and "PaymentRefused: no &lt;money&gt;." in html and "+1 in 5 min" in html
     assert entry.action.url == f"/dead-letters/dead-letter/{shop.namespace}/{shop.path}?filter=reason%3DPaymentRefused"
-    assert entry.action.word == "Open group" and f'href="{entry.action.url}"' in html
+    assert entry.action.word == "Review" and f'href="{entry.action.url}"' in html
     assert "no &lt;money&gt;" in body_of(as_("operator").get(entry.action.url))
-    assert f'href="{reverse("explorer:glossary")}#attention-dead"' in html
 
 
 def test_without_entries_the_page_says_that_all_is_well(broker_database, as_, namespace):
@@ -93,7 +95,7 @@ def test_a_rabbitmq_queue_that_only_collects_dead_letters_is_listed(vhost, as_):
     shortcuts.send(undelivered, "x")
     [entry] = page_of(as_("viewer"), vhost).context["entries"]
     assert (entry.item.rule, entry.item.headline) == ("poison", "1 dead letter")
-    assert entry.item.text == "dead-lettered to this queue, and nothing consumes them"
+    assert entry.item.text == "Dead-lettered to this queue, and nothing consumes them."
 
 
 @pytest.mark.parametrize(("role", "word"), [("administrator", "Open settings"), ("operator", "Open queue")])
@@ -113,16 +115,63 @@ def test_the_total_of_dead_letters_agrees_with_the_inbox(jobs, shop, as_):
         assert client.get(dead.url).context["dead_groups"].total == 1
 
 
-def test_a_shortened_list_links_to_the_full_list(broker_database, as_, namespace):
+def test_three_problems_are_shown_and_the_others_are_folded(broker_database, as_, namespace, monkeypatch):
     for number in range(7):
         queue = EntityAddress(namespace, f"q{number}")
         entities.create_queue(queue)
         service_bus.send(queue, [Message(b"x")], actor=WORKER)
     client = as_("viewer")
-    assert "Show 2 more" in body_of(page_of(client, namespace))
+    answer = page_of(client, namespace)
+    assert (len(answer.context["entries"]), len(answer.context["folded"])) == (3, 4)
+    assert "<summary>4 more</summary>" in (html := body_of(answer)) and "Show all" not in html
+    assert f'href="{reverse("explorer:glossary")}#attention-title"' in html
+    monkeypatch.setattr(now, "FOLDED", 1)
+    assert "<summary>4 more</summary>" in (html := body_of(page_of(client, namespace))) and "Show all" in html
     answer = client.get("/", {"namespace": namespace, "list": "all"})
     assert len(answer.context["entries"]) == 7 and "charts" not in answer.context
-    assert "Show the worst only" in body_of(answer)
+    assert "Show less" in body_of(answer)
+
+
+def test_failures_of_the_demo_are_told_apart_and_ranked_last(broker_database, as_, namespace, monkeypatch):
+    """What the demo does not do, such as another reason of dead letters, is a real problem."""
+    meant, also, real = (EntityAddress(namespace, name) for name in ("a-meant", "b-also", "real"))
+    for queue, reason in ((meant, "Meant"), (also, "Other"), (real, "Meant")):
+        entities.create_queue(queue)
+        service_bus.send(queue, [Message(b"x")] * 2, actor=WORKER)
+        first, second = service_bus.receive(queue, 2, actor=WORKER)
+        service_bus.dead_letter(queue, [first.lock_token], "Meant", "not", actor=WORKER)
+        service_bus.dead_letter(queue, [second.lock_token], reason, "not", actor=WORKER)
+
+    class Part:
+        NAMESPACE = namespace
+        DESIGNED = [DesignedFailure(path, "dead", "For show.", frozenset({"Meant"})) for path in ("a-meant", "b-also")]
+
+    monkeypatch.setattr(now, "designed_failures", lambda: DesignedFailures([Part]))
+    answer = page_of(as_("viewer"), namespace)
+    shown = [(entry.item.entity.address.path, entry.text) for entry in answer.context["entries"]]
+    assert shown[-1] == ("a-meant", "For show.") and {path for path, _ in shown[:2]} == {"b-also", "real"}
+    html = body_of(answer)
+    assert "2 problems, 1 by design of the demo." in html and html.count("demo, by design") == 1
+    assert html.count('<li class="rising"') == 2, "what the demo is made to do is not red"
+
+
+def test_queues_of_a_paused_demo_have_no_receivers_by_design():
+    class Part:
+        NAMESPACE = "shop"
+        DESIGNED = [DesignedFailure("quiet", "receivers", "For you.")]
+
+    running, paused = (DesignedFailures([Part], is_paused=is_paused) for is_paused in (False, True))
+    assert running.why("shop", "quiet", "receivers") == "For you."
+    assert not running.why("shop", "busy", "receivers") and paused.why("shop", "busy", "receivers") == "The demo is paused."
+    assert not paused.why("shop", "busy", "dead") and not paused.why("mine", "busy", "receivers")
+
+
+def test_each_designed_failure_of_the_demo_is_of_an_entity_and_a_rule_that_exist(broker_database):
+    for part in parts.parts():
+        part.seed()
+        paths = {row.address.path for row in reads.overview(part.NAMESPACE)}
+        for designed in part.DESIGNED:
+            assert designed.path in paths and designed.rule in attention.RULES and designed.why.endswith("."), designed
 
 
 def test_a_change_is_marked_in_the_charts(shop, as_):
@@ -160,7 +209,7 @@ def test_the_number_of_queries_does_not_grow_with_the_entities(broker_database, 
     def queries():
         before = len(statements)
         answer = page_of(client, namespace)
-        assert len(answer.context["entries"]) <= 5
+        assert len(answer.context["entries"]) <= now.SHOWN
         return len(statements) - before
 
     monkeypatch.setattr(recent, "KEPT_SECONDS", 60.0)  # what all pages share is not read again
@@ -173,7 +222,7 @@ def test_the_number_of_queries_does_not_grow_with_the_entities(broker_database, 
     assert few > 5
     make(20, "b")
     assert queries() == few
-    assert "At least 20 things need you." in body_of(page_of(client, namespace))
+    assert "At least 20 problems." in body_of(page_of(client, namespace))
 
 
 def test_facts_have_the_trend_the_reason_and_the_quota(shop):
@@ -181,18 +230,8 @@ def test_facts_have_the_trend_the_reason_and_the_quota(shop):
     assert (facts.dead[-1], facts.active[-1]) == (1, facts.entity.counts.active) and len(facts.dead) == 30
     assert facts.dead[0] == 0 and facts.active[0] == 0
     assert (facts.reason.reason, facts.reason.count, facts.reason.of) == ("PaymentRefused", 1, 1)
+    assert facts.reason.all == {"PaymentRefused"}
     assert 0 < facts.quota_share < 0.001
-
-
-def test_the_oldest_message_is_taken_from_entities_with_a_receiver(broker_database, namespace):
-    queue = EntityAddress(namespace, "waits")
-    entities.create_queue(queue)
-    service_bus.send(queue, [Message(b"x")], actor=WORKER)
-    entries = reads.attention(reads.EntityFilter(namespace=namespace))
-    assert entries.oldest_received is None and [f.entity.address.path for f in entries.facts] == ["waits"]
-    service_bus.receive(queue, actor=WORKER)
-    entries = reads.attention(reads.EntityFilter(namespace=namespace))
-    assert timedelta() <= entries.oldest_received < timedelta(minutes=1) and entries.facts == ()
 
 
 def test_a_delayed_message_is_not_the_oldest_before_it_is_due(account):

@@ -984,10 +984,9 @@ vitrine_histogram_sum(t.processing) AS processing
 -- name: read_candidates
 -- Some of the entities that may need a person: `most` of each sort, those with the most messages first. What the reader then
 -- decides on exact counts is among them: neglected ones may turn out to have no available message. candidates: how many there are
--- of any sort. oldest_received: the age of the oldest message that has a receiver. Without a candidate there is one row with them
--- only. Dead letters, or messages of a queue that collects them, are new if they came since `since`; a few more entities are
--- marked than have any. quota_share: of the stored bytes of a queue, or of the messages of a RabbitMQ queue with a length limit;
--- NULL: less than fuller_than. The oldest message is looked for where it may matter: not if there is no receiver and no lock.
+-- of any sort. Without a candidate there is one row with their number only. Dead letters, or messages of a queue that collects
+-- them, are new if they came since `since`; a few more entities are marked than have any. quota_share: of the stored bytes of a
+-- queue, or of the messages of a RabbitMQ queue with a length limit; NULL: less than fuller_than. The oldest message is looked for where it may matter: not if there is no receiver and no lock.
 WITH
 -- include: listed
 ,
@@ -1034,7 +1033,7 @@ known AS MATERIALIZED (
                   l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
                     AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
                     AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id))
-                  AS is_idle, h.entity_id IS NOT NULL AS has_locks, d.id IS NOT NULL AS waits_for_operator, q.share AS quota_share
+                  AS is_idle, h.entity_id IS NOT NULL AS has_locks, q.share AS quota_share
              FROM entities AS e
              LEFT JOIN lists AS l ON l.entity_id = e.id
              LEFT JOIN locked AS h ON h.entity_id = e.id
@@ -1057,8 +1056,8 @@ chosen AS (
     UNION (SELECT id FROM known WHERE quota_share IS NOT NULL ORDER BY quota_share DESC, id LIMIT %(most)s::bigint))
 SELECT k.id, k.quota_share, s.*
   FROM (SELECT count(*) FILTER (WHERE dead >= %(many_dead)s::bigint OR (dead > 0 AND has_new) OR is_idle OR is_disabled OR is_old
-                                      OR quota_share IS NOT NULL) AS candidates,
-               max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM known) AS s
+                                      OR quota_share IS NOT NULL) AS candidates
+          FROM known) AS s
   LEFT JOIN known AS k ON k.id = ANY (ARRAY(SELECT id FROM chosen));
 
 -- name: read_depth_changes
@@ -1076,10 +1075,11 @@ SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.active_change)
  GROUP BY 1, 2;
 
 -- name: read_top_reasons
--- The most frequent reason among the latest dead letters of each of these entities.
-SELECT DISTINCT ON (g.entity_id) g.* FROM (
+-- The most frequent reason among the latest dead letters of each of these entities. reasons: some of all their reasons.
+SELECT DISTINCT ON (g.entity_id) g.entity_id, g.reason, g.description, g.n, g.scanned, g.reasons[:%(reasons_cap)s::int] AS reasons
+  FROM (
        SELECT e.id AS entity_id, m.reason, min(m.description) AS description, count(*) AS n,
-              sum(count(*)) OVER (PARTITION BY e.id)::bigint AS scanned
+              sum(count(*)) OVER (PARTITION BY e.id)::bigint AS scanned, array_agg(m.reason) OVER (PARTITION BY e.id) AS reasons
          FROM unnest(%(ids)s::bigint[]) AS e(id) CROSS JOIN LATERAL (
               SELECT dead_letter_reason AS reason, left(dead_letter_description, 200) AS description FROM vitrine_message
                WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE

@@ -14,7 +14,7 @@ from explorer.people.roles import ADMINISTRATOR, OPERATOR, VIEWER
 
 ADMIN = "admin"
 CONFIGURED_IN_ADMIN = ("auth", "broker_core", "django_celery_beat", "explorer")  # apps
-NAMESPACES = (("system", "Used by Vitrine itself: sweeps and analyses"), ("demo", "Demo: a web shop"))
+NAMESPACES = (("system", "Used by Vitrine itself: sweeps and analyses"), ("demo", "A web shop (demo)"))
 
 
 class Command(BaseCommand):

@@ -19,6 +19,7 @@ NAMESPACE = "demo"
 PLAYGROUND = "playground"
 SHOP_KEY, APP_KEY, DASHBOARD_KEY = "web-shop", "mobile-app", "dashboard"  # shared access policies, named as their programs
 GUIDE = Actor.local("guide")
+ADDRESS_UNKNOWN = "AddressUnknown"  # the reason of an example
 
 
 def _seconds(seconds: float) -> timedelta:
@@ -81,7 +82,7 @@ CONSUMED = QUEUES.keys() - {PLAYGROUND} | set(SUBSCRIPTION_PATHS.values())  # pa
 
 def seed(namespace: str = NAMESPACE, *, history_messages: int = history.MESSAGES) -> None:
     """Create the missing entities and keys, then generate history and put examples into the playground."""
-    namespaces.ensure_namespace(namespace, Family.SERVICE_BUS, "Demo: a web shop")
+    namespaces.ensure_namespace(namespace, Family.SERVICE_BUS, "A web shop (demo)")
     for path, settings in QUEUES.items():
         entities.ensure_queue(EntityAddress(namespace, path), settings)
     events = EntityAddress(namespace, EVENTS)
@@ -108,7 +109,7 @@ def _send_examples(playground: EntityAddress) -> None:
     service_bus.send(playground, [_deferred(), _rejected(), _failing()], actor=GUIDE)
     deferred, rejected, failing = service_bus.receive(playground, 3, actor=GUIDE)
     service_bus.defer(playground, [deferred.lock_token], {"waits_for": "part 7 of 12"}, actor=GUIDE)
-    reason = ("AddressUnknown", "No street of this name in 10115 Berlin. Correct the address, then resubmit.")
+    reason = (ADDRESS_UNKNOWN, "No street of this name in 10115 Berlin. Correct the address, then resubmit.")
     service_bus.dead_letter(playground, [rejected.lock_token], *reason, actor=GUIDE)
     while failing:
         service_bus.abandon(playground, [failing.lock_token], {"last_error": "Printer 3 is out of paper"}, actor=GUIDE)

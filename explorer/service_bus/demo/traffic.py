@@ -36,6 +36,7 @@ REJECTIONS = (
     ("VatNumberInvalid", "The tax office does not know this VAT number. Ask the customer for the right one."),
     ("AmountMismatch", "Net and VAT do not add up to what was paid: 0.01 EUR too little."),
 )
+NO_RECEIPT = "NoReceipt"  # the reason of rejected returns
 
 
 DOES = {  # each program of the shop
@@ -242,7 +243,7 @@ class Traffic:
         if event["receipt"]:
             service_bus.complete(message.address, [message.lock_token], actor=actor)
         else:
-            service_bus.dead_letter(message.address, [message.lock_token], "NoReceipt", "Ask the customer for it.", actor=actor)
+            service_bus.dead_letter(message.address, [message.lock_token], NO_RECEIPT, "Ask the customer for it.", actor=actor)
 
     def _deliver(self, name: str) -> Turns:
         """Accepts the next free session and processes its parcel's steps."""
