@@ -87,7 +87,6 @@ urlpatterns = [
     path("learn/sandboxes/<namespace:namespace>/", lessons.sandbox, name="sandbox"),
     path("learn/sandboxes/<namespace:namespace>/scenario.toml", lessons.export, name="sandbox_export"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
-    path("faults/", demonstration.faults_on_demand, name="faults"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("namespace-settings/<namespace:namespace>/", namespaces.change, name="namespace_settings"),
@@ -135,6 +134,7 @@ MOVED = {  # addresses of earlier versions
     "audit/": "explorer:audit",
     "activity/": "explorer:audit",
     "words/": "explorer:glossary",
+    "faults/": "explorer:map",
 }
 urlpatterns += [
     path(old, RedirectView.as_view(pattern_name=new, query_string=True, permanent=True)) for old, new in MOVED.items()

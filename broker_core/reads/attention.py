@@ -65,9 +65,7 @@ class Candidates:
 
 
 def _joined(results: list[Candidates]) -> Candidates:
-    return Candidates(
-        tuple(chain.from_iterable(result.facts for result in results)), sum(result.entities for result in results)
-    )
+    return Candidates(tuple(chain.from_iterable(result.facts for result in results)), sum(result.entities for result in results))
 
 
 @use_case(namespace="filter", combine=_joined)

@@ -14,13 +14,13 @@ from itertools import pairwise
 
 from .graph import Edge, Graph, Kind, Node
 
-LEAST_WIDTH = 1176
-MARGIN, SENDER_WIDTH, ENTITY_WIDTH, RECEIVER_WIDTH = 16, 156, 216, 168
-DEAD_WIDTH = 152
-LEAST_SPACE = 84  # between two layers
-HEIGHTS = {Kind.ENTITY: 40, Kind.GROUP: 40, Kind.EXCHANGE: 34, Kind.SENDER: 28, Kind.RECEIVER: 28, Kind.NOBODY: 28, Kind.DEAD: 24}
-CROSSING, GAP, BAND_GAP = 8, 8, 36
-HEAD = 34  # the titles of the columns
+LEAST_WIDTH = 1016
+MARGIN, SENDER_WIDTH, ENTITY_WIDTH, RECEIVER_WIDTH = 12, 150, 196, 160
+DEAD_WIDTH = 124
+LEAST_SPACE = 72  # between two layers
+HEIGHTS = {Kind.ENTITY: 28, Kind.GROUP: 28, Kind.EXCHANGE: 22, Kind.SENDER: 20, Kind.RECEIVER: 20, Kind.NOBODY: 20, Kind.DEAD: 20}
+CROSSING, GAP, BAND_GAP = 4, 4, 8  # with the gap, a node is a target of 24
+HEAD, BAND_HEAD = 24, 20  # the titles of the columns, and of a band
 MOST_LAYERS = 6  # of entities and exchanges
 
 
@@ -47,16 +47,15 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A namespace's part of the map. y: its upper edge."""
+    """A namespace's part of the map. y: its upper edge, with its name below it."""
 
     name: str
     y: int
-    height: int
 
     @property
-    def bottom(self) -> int:
-        """The baseline of its name."""
-        return self.y + self.height - 8
+    def baseline(self) -> int:
+        """Of its name."""
+        return self.y + 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +80,21 @@ def placed(graph: Graph) -> Drawing:
     boxes: dict[str, Box] = {}
     crossings: dict[tuple[tuple[str, str], int], float] = {}
     bands, y = [], HEAD
-    for name in dict.fromkeys(node.band for node in graph.nodes.values()):
+    names = list(dict.fromkeys(node.band for node in graph.nodes.values()))
+    for name in names:
+        bands.append(Band(name, y))
+        y += BAND_HEAD if len(names) > 1 else 0
         inside = [key for key, node in graph.nodes.items() if node.band == name]
         tops, crossed, height = _band(graph, layers, inside, last)
         for key, top in tops.items():
             node, layer = graph.nodes[key], layers[key]
             boxes[key] = Box(node, xs[layer], round(y + top), _width(node, widths[layer]), HEIGHTS[node.kind])
         crossings |= {place: round(y + top) for place, top in crossed.items()}
-        bands.append(Band(name, y - BAND_GAP // 2, round(height) + BAND_GAP))
         y += round(height) + BAND_GAP
     lines = tuple(_line(edge, boxes, crossings, layers, xs, widths) for edge in graph.edges.values())
     titles = [(xs[0], "Senders"), (xs[1], "Topics, exchanges, queues"), (xs[last], "Receivers")]
     titles += [(xs[2], "Subscriptions, bound queues, dead letters")] if last > 2 else []
-    return Drawing(width, y - BAND_GAP // 2, tuple(boxes.values()), lines, tuple(bands), tuple(sorted(titles)))
+    return Drawing(width, y, tuple(boxes.values()), lines, tuple(bands), tuple(sorted(titles)))
 
 
 def layers_of(graph: Graph) -> dict[str, int]:

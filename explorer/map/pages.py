@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_GET
@@ -22,45 +22,45 @@ from broker_core.reads import Counted, Flow, NamespaceRow
 from broker_core.runtime.caches import BoundedCache
 from broker_core.store import connections
 from explorer import sandbox_names
-from explorer.demo.pages import faults_of_programs
+from explorer.demo.menu import MENU, MENU_SECONDS, faults_of_programs
 from explorer.frames import figures, presenters
 from explorer.frames.family import pages_of
 from explorer.frames.forms.queries import Names, ScopeQuery
-from explorer.frames.shell import cleaned, draws, page, show
+from explorer.frames.shell import cleaned, draws, page, show, wants_fragment
 from explorer.lessons import faults as faults_of_sandboxes
 from explorer.live.page import Live, LiveRequest, live
 
 from .graph import Edge, Graph, Kind
-from .layout import ENTITY_WIDTH, Box, Drawing, Line, placed
+from .layout import ENTITY_WIDTH, Band, Box, Drawing, Line, placed
+from .menu import actor_menu, menu_url, opened_from
 from .spots import MOST, MapEntry, Spots, find
 
 MAP, NUMBERS, TABLE = "explorer/_map.html", "explorer/_map_numbers.html", "explorer/_map_table.html"
 FRAGMENTS = {MAP: 5.0, NUMBERS: 2.0}  # seconds between two drawings
 FRAMES_SECONDS = 0.5  # between two frames with dots
 STEPS = (0, 6, 60, 600, 6_000)  # messages a minute from which an edge is wider
-FULL_BAR, BAR_WIDTH = 100_000, ENTITY_WIDTH - 118  # the bar is logarithmic
-_BASELINES = {
-    Kind.ENTITY: 17, Kind.GROUP: 17, Kind.EXCHANGE: 21, Kind.DEAD: 16, Kind.SENDER: 18.5, Kind.RECEIVER: 18.5, Kind.NOBODY: 18.5,
-}  # fmt: skip
+FULL_BAR, BAR_WIDTH = 100_000, 72  # the bar is logarithmic
+_BASELINES = {Kind.ENTITY: 13, Kind.GROUP: 13, Kind.EXCHANGE: 15}  # of names; of the others: 14
 NAME_LENGTH = {Kind.ENTITY: 16, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
-NAME_X, LETTER, NOTE_SPACE, NOTE_LETTER = 14, 7.5, 10, 7  # where a sender's or receiver's name begins; widths of its letters
-FAULT_WIDTH = 26  # of the place for the sign that leads to the faults of a sender or receiver
+NAME_X, LETTER, NOTE_SPACE, NOTE_LETTER = 12, 6.9, 8, 6.2  # where a sender's or receiver's name begins; widths of its letters
 
 _last_on_now = BoundedCache(100)  # namespace, or None for all -> Picture
 
 
 class MapQuery(ScopeQuery):
-    """open: groups that are open, as "namespace/prefix". view: "table" instead of the picture."""
+    """open: groups that are open, as "namespace/prefix". view: "table" instead of the picture. actor: those of a sender or
+    receiver whose menu is open."""
 
     open = Names(required=False, max_length=330)
+    actor = Names(required=False, max_length=200)
     view = forms.ChoiceField(required=False, choices=[("", "picture"), ("table", "table")])
 
 
 @dataclass(frozen=True, slots=True)
 class ShownNode:
     """A node as the template draws it. name, title: clipped and whole. tip: what the page says of it when it is pointed at. note:
-    the tag behind the name. below: the words below it. rate, depth: texts. locked, available: widths of the parts of its bar.
-    css: what stands out. faults_url: where faults are started in the programs that it stands for."""
+    the tag behind the name. rate, depth: texts. locked, available: widths of the parts of its bar.
+    css: what stands out. has_menu: whether its URL is that of its menu."""
 
     box: Box
     name: str
@@ -74,8 +74,7 @@ class ShownNode:
     locked: float = 0
     available: float = 0
     css: str = ""
-    faults_url: str = ""
-    below: str = ""
+    has_menu: bool = False
 
     @property
     def id(self) -> str:
@@ -102,40 +101,28 @@ class ShownNode:
 
     @property
     def at_icon(self) -> str:
-        return self.at(8, 6) if self.kind is Kind.DEAD else self.at(10, 10 if self.kind is Kind.EXCHANGE else 12)
+        return self.at(8, 4 if self.kind in (Kind.DEAD, Kind.EXCHANGE) else 7)
 
     @property
     def at_name(self) -> str:
-        x = 25 if self.kind is Kind.DEAD else 34 if self.icon else NAME_X
-        return self.at(x, 12 if self.below else _BASELINES[self.kind])
-
-    @property
-    def at_below(self) -> str:
-        return self.at(NAME_X, 24)
-
-    @property
-    def at_fault(self) -> str:
-        return self.at(self.box.width - FAULT_WIDTH, 2)
-
-    @property
-    def at_fault_icon(self) -> str:
-        return self.at(self.box.width - 21, 7)
+        x = 24 if self.kind is Kind.DEAD else 28 if self.icon else NAME_X
+        return self.at(x, _BASELINES.get(self.kind, 14))
 
     @property
     def at_rate(self) -> str:
-        return self.at(ENTITY_WIDTH - 10, 17)
+        return self.at(ENTITY_WIDTH - 8, 12)
 
     @property
     def at_depth(self) -> str:
-        return self.at(ENTITY_WIDTH - 10, 33)
+        return self.at(ENTITY_WIDTH - 8, 24)
 
     @property
     def at_bar(self) -> str:
-        return self.at(34, 27)
+        return self.at(28, 19)
 
     @property
     def at_available(self) -> str:
-        return self.at(34 + self.locked, 27)
+        return self.at(28 + self.locked, 19)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +145,9 @@ class ShownEdge:
         return " · ".join(filter(None, (self.rate, self.line.edge.label)))
 
 
-class ProgramFaults(NamedTuple):
-    """Programs that can be made to fail. kinds: of the fault that each has, by name; empty: none. url: of the page with the
-    buttons."""
-
-    kinds: Mapping[str, str]
-    url: str
-
-
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The map. spots: what it stands for. minutes: what the rates of edges are based on."""
+    """The map. spots: what it stands for. about: each namespace in a few words. minutes: what the rates of edges are based on."""
 
     drawing: Drawing
     nodes: tuple[ShownNode, ...]
@@ -176,14 +155,16 @@ class Picture:
     spots: Spots
     seconds: float
     graph: Graph
+    about: Mapping[str, str]
 
     @property
     def minutes(self) -> str:
         return presenters.age(timedelta(seconds=round(self.seconds)))
 
     @property
-    def has_several_bands(self) -> bool:
-        return len(self.drawing.bands) > 1
+    def bands(self) -> list[tuple[Band, str]]:
+        """The namespaces, each with a few words about it; none where only one is shown."""
+        return [(band, self.about[band.name]) for band in self.drawing.bands] if len(self.drawing.bands) > 1 else []
 
     def ways(self, database: connections.Database, flow: Flow) -> Iterable[str]:
         """The ids of the edges on which the feed shows a message."""
@@ -204,13 +185,16 @@ def live_map(request: HttpRequest) -> HttpResponse:
         raise EntityNotFound(namespace, "namespace")
     if address:
         reads.entity(address, actor=request.actor)
-    picture = draw(namespaces, selected.name if selected else None, request.actor, opened=query["open"], around=address)
-    context = {
-        "section": "now", "map": picture, "selected": selected, "namespaces": namespaces, "around": address,
-        "view": query["view"], "map_url": _page_url(selected.name if selected else None, address),
-    }  # fmt: skip
-    fragments = {TABLE: 2.0} if query["view"] else FRAGMENTS
-    return show(request, "map", context, fragment="_map", live=live_part(picture, fragments, selected.name if selected else None))
+    name = selected.name if selected else None
+    context = {"section": "now", "namespace": name, "selected": selected, "around": address, "view": query["view"]}
+    if query["actor"]:
+        context |= {"menu": actor_menu(request, selected, query["actor"]), "now": timezone.now(), "next": opened_from(request)}
+        if wants_fragment(request):
+            return show(request, "map", context, fragment="_map_menu")
+    picture = draw(namespaces, name, request.actor, opened=query["open"], around=address)
+    context |= {"map": picture, "namespaces": namespaces, "map_url": _page_url(name, address)}
+    fragments = ({TABLE: 2.0} if query["view"] else FRAGMENTS) | {MENU: MENU_SECONDS}
+    return show(request, "map", context, fragment="_map", live=live_part(picture, fragments, name))
 
 
 def live_part(picture: Picture, fragments: dict[str, float], namespace: str | None) -> Live:
@@ -263,14 +247,15 @@ def draw(
     nodes = tuple(_node(box, entries, known[box.node.band], faults) for box in drawing.boxes)
     by_key = {node.box.node.key: node for node in nodes}
     edges = tuple(_edge(line, graph, by_key, flows.seconds) for line in drawing.lines)
-    return Picture(drawing, nodes, edges, spots, flows.seconds, graph)
+    about = {name: " · ".join(filter(None, (row.description, pages_of(row.family).title))) for name, row in known.items()}
+    return Picture(drawing, nodes, edges, spots, flows.seconds, graph, about)
 
 
-def _program_faults(namespace: NamespaceRow | None, actor: Actor) -> ProgramFaults:
-    """Of the receivers of one's own sandbox, or of the programs of the demo."""
+def _program_faults(namespace: NamespaceRow | None, actor: Actor) -> Mapping[str, str]:
+    """The receivers of one's own sandbox, or the programs of the demo, each with the kind of its fault; empty: it has none."""
     if namespace and (kinds := faults_of_sandboxes.kinds_by_receiver(namespace.name, actor.name, namespace.clock.now)):
-        return ProgramFaults(kinds, reverse("explorer:sandbox", args=(namespace.name,)))
-    return ProgramFaults(faults_of_programs(), reverse("explorer:faults"))
+        return kinds
+    return faults_of_programs()
 
 
 def _key_of(address: EntityAddress, graph: Graph) -> str:
@@ -286,7 +271,7 @@ def _page_url(namespace: str | None, around: EntityAddress | None) -> str:
     return reverse("explorer:map") + (f"?{urlencode(query)}" if query else "")
 
 
-def _node(box: Box, entries: dict[str, MapEntry], namespace: NamespaceRow, faults: ProgramFaults) -> ShownNode:
+def _node(box: Box, entries: dict[str, MapEntry], namespace: NamespaceRow, faults: Mapping[str, str]) -> ShownNode:
     node = box.node
     name = _clipped(node.label, NAME_LENGTH.get(node.kind, 40))
     if entry := entries.get(node.key):
@@ -301,28 +286,29 @@ def _node(box: Box, entries: dict[str, MapEntry], namespace: NamespaceRow, fault
     return _people(box, faults)
 
 
-def _people(box: Box, faults: ProgramFaults) -> ShownNode:
+def _people(box: Box, faults: Mapping[str, str]) -> ShownNode:
     """A sender or receiver, or several."""
-    node, names = box.node, sorted(actor.name for actor in box.node.actors)
-    only = next(iter(node.actors)) if len(node.actors) == 1 else None
-    programs = [name for name in names if name in faults.kinds]
-    having = [kind for program in programs if (kind := faults.kinds[program])]
+    node, actors = box.node, sorted(box.node.actors, key=lambda actor: actor.name)
+    names = [actor.name for actor in actors]
+    programs = [name for name in names if name in faults]
+    having = [kind for program in programs if (kind := faults[program])]
     failing = sorted(set(having))
-    note = f"× {len(names)}" if len(names) > 1 and not failing else ""
-    kind = failing[0] if len(failing) == 1 else "with faults"
-    below = "" if not failing else f"{len(having)} of {len(names)} {kind}" if len(names) > 1 else kind
-    free = box.width - NAME_X - (FAULT_WIDTH if programs else 0) - (NOTE_SPACE + NOTE_LETTER * len(note) if note else 0)
+    note = f"× {len(names)}" if len(names) > 1 else ""
+    if failing:
+        kind = failing[0] if len(failing) == 1 else "faults"
+        note = f"{len(having)}/{len(names)} {kind}" if len(names) > 1 else kind
+    free = box.width - 2 * NAME_X - (NOTE_SPACE + NOTE_LETTER * len(note) if note else 0)
     name = _clipped(node.label, max(2, min(NAME_LENGTH[node.kind], int(free / LETTER))))
-    kinds = {"namespace": node.band, "kinds": "arrivals" if node.kind is Kind.SENDER else "receives"}
-    url = only.url if only else f"{reverse('explorer:tail')}?{urlencode(kinds)}"
+    has_menu = bool(programs) or len(actors) > 1
+    url = menu_url(node.band, actors) if has_menu else actors[0].url
     tip = f"{node.kind} {', '.join(names)}" + (f": {', '.join(failing)}" if failing else "")
-    css, faults_url = ("warn" if failing else ""), (f"{faults.url}#fault-{programs[0]}" if programs else "")
-    return ShownNode(box, name, node.label, tip, url, "", note=note, css=css, faults_url=faults_url, below=below)
+    css = "warn" if failing else ""
+    return ShownNode(box, name, node.label, tip, url, "", note=note, css=css, has_menu=has_menu)
 
 
 def _counted(box: Box, name: str, entry: MapEntry, now: datetime) -> ShownNode:
     parts, node = entry.parts, box.node
-    sent = presenters.rate(sum(part.sent_rate for part in parts))
+    sent = sum(part.sent_rate for part in parts)
     available, locked = _sum(parts, figures.at_hand), _sum(parts, lambda part: pages_of(part.family).counts.locked(part))
     waiting = available + locked
     oldest = min((part.oldest_active_at for part in parts if part.oldest_active_at), default=None)
@@ -330,7 +316,9 @@ def _counted(box: Box, name: str, entry: MapEntry, now: datetime) -> ShownNode:
     kind = (
         f"{entry.spot.label}: {len(entry.spot.members):,} entities" if entry.spot.is_group else f"{parts[0].kind} {_path(entry)}"
     )
-    tip = f"{kind}: {sent} in, {available:,} available, {locked:,} locked" + (f", oldest {age}" if age else "")
+    tip = f"{kind}: {presenters.per_minute(sent)}/min in, {available:,} available, {locked:,} locked" + (
+        f", oldest {age}" if age else ""
+    )
     full = math.log1p(min(waiting, FULL_BAR)) / math.log1p(FULL_BAR) * BAR_WIDTH
     share = locked / waiting if waiting else 0
     is_collecting = entry.address is not None and pages_of(parts[0].family).needs_a_person(parts[0])
@@ -342,8 +330,8 @@ def _counted(box: Box, name: str, entry: MapEntry, now: datetime) -> ShownNode:
     note = f"{len(entry.spot.members):,}" if entry.spot.is_group else ""
     icon = "fold" if entry.spot.is_group else str(parts[0].kind)
     return ShownNode(
-        box, name, _path(entry), tip, url, icon, note, rate=sent if sent != "0" else "",
-        depth=" · ".join(filter(None, (f"{waiting:,}", age))) if waiting else "",
+        box, name, _path(entry), tip, url, icon, note, rate=f"{presenters.per_minute(sent)}/min" if sent > 0 else "",
+        depth="" if not waiting else presenters.plural(waiting, "message") if waiting < 10_000 else f"{waiting:,}",
         locked=round(full * share, 1), available=round(full * (1 - share), 1), css=css,
     )  # fmt: skip
 
@@ -364,7 +352,7 @@ def _edge(line: Line, graph: Graph, nodes: dict[str, ShownNode], seconds: float)
     edge = line.edge
     per_minute = edge.messages * 60 / seconds
     step = sum(per_minute > least for least in STEPS)
-    rate = presenters.rate(per_minute / 60) if edge.messages else "no recent messages"
+    rate = f"{presenters.per_minute(per_minute / 60)}/min" if edge.messages else "no recent messages"
     return ShownEdge(line, nodes[edge.source], nodes[edge.target], step, rate, _edge_url(edge, graph))
 
 

@@ -19,7 +19,7 @@ from broker_core.reads import EntityRow, TrafficPoint
 from broker_core.store import connections
 from explorer import sandbox_names
 from explorer.charts import changes, traffic
-from explorer.demo import pages
+from explorer.demo.state import demo_state
 from explorer.frames import last_namespace
 from explorer.frames.csv_file import csv_file
 from explorer.frames.forms.queries import ScopeQuery
@@ -102,7 +102,7 @@ def _redirected(request: HttpRequest, query: Mapping[str, Any], names: list[str]
 
 def _generated_until(namespace: str | None, since: datetime) -> datetime | None:
     """When the demo was set up, if the charts show its traffic of before, which was generated; else None."""
-    demo = pages.demo_state() if namespace in (None, DEMO) else None
+    demo = demo_state() if namespace in (None, DEMO) else None
     return demo.set_up_at if demo and since < demo.set_up_at else None
 
 

@@ -19,6 +19,7 @@ from broker_core.reads import EntityFilter, EntityRow
 from explorer import sandbox_names
 from explorer.charts import changes, sparklines, traffic
 from explorer.demo.designed import designed_failures
+from explorer.demo.menu import MENU, MENU_SECONDS
 from explorer.frames import background_tasks, figures, presenters
 from explorer.frames.family import pages_of
 from explorer.frames.forms.queries import NowQuery
@@ -108,7 +109,7 @@ def now(request: HttpRequest) -> HttpResponse:
         marks = traffic.marked(changes.latest(points[0].at, namespace=namespace)[:MARKS]) if points else []
         context |= {"charts": sparklines.four(points, marks), "marks": marks}
         context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
-    fragments = {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS}
+    fragments = {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS, MENU: MENU_SECONDS}
     watched: list[EntityRow | reads.Name] = [item.entity for item in listed if item.entity]
     picture = None
     if not is_whole:

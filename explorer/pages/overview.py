@@ -18,7 +18,6 @@ from broker_core.reads import EntityFilter, EntityRow, Tally
 from broker_core.store import connections
 from broker_core.store.connections import Database
 from explorer import sandbox_names
-from explorer.demo import pages
 from explorer.frames import figures, last_namespace, presenters
 from explorer.frames.forms.queries import KINDS, OverviewQuery
 from explorer.frames.recent import LARGE, CacheByKey
@@ -131,8 +130,6 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         **_columns(request, query, sort, figures_of(current, tree.totals.rows), tree.totals),
         **_cut(tree, first),
     }
-    if not isinstance(request, LiveRequest):
-        context["demonstration"] = pages.demo_state() if namespace in (None, "demo") else None
     watched = _watched(on_page, sort, current, personal=_is_personal(request, query, current))
     return show(request, "overview", context, fragment="_overview_table", live=watched)
 

@@ -61,7 +61,7 @@ DOES = {  # each program of the post office
 }
 
 DESIGNED = (
-    DesignedFailure(LETTERS, "receivers", "Nobody receives letters; they expire."),
+    DesignedFailure(LETTERS, "receivers", "Letters are left to expire."),
     DesignedFailure(UNDELIVERED, "poison", "Letters expire, and scans are returned."),
 )
 

@@ -24,6 +24,7 @@ from broker_core.common.explanations import Reason
 from broker_core.common.types import Actor, EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow, FoundMessage, MessageRow
 from explorer.bodies.invisible import visible
+from explorer.demo import menu as demo
 from explorer.frames import glossary, presenters, questions, shell, timeline
 from explorer.frames.actors import ShownActor, shown_actor
 from explorer.frames.columns import Columns
@@ -316,7 +317,19 @@ def navigation() -> list[list[places.Place]]:
 @register.simple_tag(takes_context=True)
 def namespace_switch(context) -> places.Switch | None:
     """The namespaces to choose from; None for a person who may see none."""
-    return places.switch(context["request"], context.get("namespace") or getattr(context.get("address"), "namespace", None))
+    return places.switch(context["request"], _namespace(context))
+
+
+def _namespace(context) -> str | None:
+    """The one that the page is about; None: all."""
+    return context.get("namespace") or getattr(context.get("address"), "namespace", None)
+
+
+@register.simple_tag(takes_context=True)
+def demo_menu(context) -> demo.DemoMenu | None:
+    """The demo's menu, on pages about messages of its namespaces, or of all."""
+    is_about_messages = context.get("section") in ("now", "entities", "messages", "dead_letters", "locks", "insights")
+    return demo.demo_menu(_namespace(context)) if is_about_messages else None
 
 
 @register.simple_tag

@@ -1,4 +1,4 @@
-// The live map: a dot for each message that the feed reports, along the way that it took. At most DOTS_PER_SECOND are in sight:
+// The live map: the menu of a sender or receiver, and a dot for each message that the feed reports, along the way that it took. At most DOTS_PER_SECOND are in sight:
 // with more messages, one dot stands for several, and the key of the map says for how many. No styles are written: the dots are
 // moved by element.animate(). With reduced motion there are no dots; widths and numbers say the same.
 (() => {
@@ -62,4 +62,39 @@
   }
 
   document.addEventListener("vitrine:moved", onMoved);
+
+  // --- The menu of a sender or receiver opens beside it; the arrow keys move in it, Escape leads back to the node. ---
+
+  const GAP = 6;
+  const menu = document.getElementById("map-menu");
+  const controls = () => [...menu.querySelectorAll("a, button:not([disabled]), input:not([type=hidden])")];
+
+  // Right of the node, or left of it; where there is no space beside it, at the bottom of the window.
+  function placeBeside(node, { width, height }) {
+    const left = node.right + GAP + width <= innerWidth ? node.right + GAP : node.left - GAP - width;
+    return left < 0 ? "" : `${Math.max(GAP, Math.min(node.top, innerHeight - height - GAP))}px auto auto ${left}px`;
+  }
+
+  async function openMenu(node) {
+    await htmx.ajax("GET", node.getAttribute("href").split("#")[0], { target: menu, swap: "innerHTML" });
+    menu.showPopover();
+    menu.style.inset = placeBeside(node.getBoundingClientRect(), menu.getBoundingClientRect());
+    controls()[0]?.focus();
+  }
+
+  if (!menu?.popover) return;
+  document.addEventListener("click", (event) => {
+    const node = event.target.closest?.("[data-map-menu]");
+    if (!node || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    node.focus();
+    openMenu(node);
+  });
+  menu.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || event.target.matches("[type=radio]")) return;
+    event.preventDefault();
+    const all = controls();
+    all[(all.indexOf(document.activeElement) + step + all.length) % all.length].focus();
+  });
 })();

@@ -157,7 +157,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "help": ["/learn/"],
         "glossary": ["/learn/glossary/"],
         "keys": ["/learn/keys/"],
-        "map": ["/map/", f"/map/?namespace={queue.namespace}&view=table", f"/map/?entity={topic}"],
+        "map": ["/map/", f"/map/?namespace={queue.namespace}&view=table", f"/map/?entity={topic}", "/map/?actor=process:worker"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],
         "entity_settings": [f"/settings/{place}" for place in (at, topic, eu, stored)],
         "entity_revisions": [f"/revisions/{place}" for place in (at, topic, eu, stored)],

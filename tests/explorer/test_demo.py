@@ -1,7 +1,6 @@
-"""The demonstration: its set-up, its programs against a clock that the test moves, and its pause button."""
+"""The demonstration: its set-up, its programs against a clock that the test moves, and its menus."""
 
 import random
-import re
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
@@ -253,35 +252,53 @@ def test_the_programs_of_a_deleted_namespace_do_not_run(photolab):
     assert found.keys() == photolab_demo.programs(photolab, random.Random(4)).keys()
 
 
-def test_the_faults_page_describes_each_program():
+def test_each_program_is_described():
     for part in parts.parts():
         assert part.DOES.keys() == part.programs(part.NAMESPACE, random.Random(4), "").keys(), part.NAMESPACE
 
 
-def test_only_operators_have_the_pause_button(as_):
+def _act(client, **fields):
+    return client.post(reverse("explorer:demonstration"), fields, follow=True)
+
+
+def test_operators_pause_the_demo_and_come_back_to_their_page(as_):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     operator, viewer = as_("operator"), as_("viewer")
-    assert b"Pause demo" in operator.get("/entities/").content
-    answer = operator.post(reverse("explorer:demonstration"), {"do": "pause"}, follow=True)
-    assert b"Resume demo" in answer.content
-    assert b"Demo paused." in answer.content
-    viewer.post(reverse("explorer:demonstration"), {"do": "resume"})
+    assert b"<b>Pause demo</b>" in operator.get("/entities/").content
+    answer = _act(operator, do="pause", next="/locks/")
+    assert answer.redirect_chain == [("/locks/", 302)]
+    assert b"<b>Resume demo</b>" in answer.content and b"Demo paused." in answer.content
+    page = body_of(viewer.get("/locks/"))
+    assert "Demo paused" in page and "Pausing and faults require the operator role." in page
+    _act(viewer, do="resume")
     row = Demonstration.objects.get()
     assert (row.is_paused, row.changed_by) == (True, f"user:{operator.user.username}")
     assert [(r.action, r.outcome) for r in AuditRecord.objects.order_by("id")] == [
         ("pause demonstration", "done"),
         ("resume demonstration", "refused"),
     ]
-    operator.post(reverse("explorer:demonstration"), {"do": "resume"})
+    assert _act(operator, do="resume", next="//elsewhere.example/").redirect_chain == [("/", 302)]
     assert not Demonstration.objects.get().is_paused
-    assert operator.post(reverse("explorer:demonstration"), {"do": "dance"}).status_code == 400
+    assert _act(operator, do="dance").status_code == 400
 
 
-def test_without_a_demo_there_is_no_pause_button(as_, settings):
-    assert b"the demonstration" not in as_("operator").get("/entities/").content
+def test_the_menu_is_on_pages_about_messages_of_the_demo(as_, shop):
+    Demonstration.objects.create(pk=Demonstration.ONLY)
+    namespaces.ensure_namespace("another", Family.SERVICE_BUS)
+    client = as_("operator")
+    for page, has_menu in (
+        ("/", True), ("/map/", True), ("/entities/demo/orders", True), ("/?namespace=demo", True), ("/locks/", True),
+        ("/?namespace=another", False), ("/namespaces/another/", False), ("/administration/", False), ("/learn/", False),
+    ):  # fmt: skip
+        assert ('id="demo-menu"' in client.get(page).content.decode()) == has_menu, page
+
+
+def test_a_site_without_demo_has_no_menu_and_no_faults(as_, settings):
+    assert b"demo-menu" not in as_("operator").get("/entities/").content, "it was never set up"
     Demonstration.objects.create(pk=Demonstration.ONLY)
     settings.VITRINE_DEMO = False
-    assert b"the demonstration" not in as_("operator").get("/entities/").content
+    assert b"demo-menu" not in as_("operator").get("/entities/").content
+    assert _act(as_("operator"), do="pause").status_code == 404
 
 
 # Faults on demand
@@ -384,51 +401,65 @@ def test_cut_connections_are_opened_again(faulty):
 def test_faults_require_an_operator_and_end_automatically(as_, monkeypatch):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     photolab_demo.seed()
-    operator, viewer, address = as_("operator"), as_("viewer"), reverse("explorer:faults")
-    assert "Kill resizer for 1 min" in body_of(operator.get(address))
-    viewer.post(address, {"kind": "killed", "target": "resizer"})
+    operator, viewer = as_("operator"), as_("viewer")
+    menu = "/map/?namespace=photolab&actor=process:resizer"
+    page = body_of(operator.get(menu))
+    assert "Consumes thumbnails" in page and "<b>Kill</b>" in page and "Ends without releasing its locks" in page
+    assert "Faults require the operator role." in body_of(viewer.get(menu))
+    _act(viewer, do="start", kind="killed", target="resizer")
     assert not Fault.objects.exists()
-    operator.post(address, {"kind": "killed", "target": "resizer"})
-    page = body_of(operator.get(address))
-    assert "killed" in page and "End now: the fault of resizer" in page
+    page = body_of(_act(operator, do="start", kind="killed", target="resizer", next=menu))
+    assert "resizer is killed for 1 min." in page and "Demo · 1 fault" in page
+    assert page.count('End<span class="visually-hidden"> the fault of resizer') == 2, "in the demo's menu and in the node's"
     assert (AuditRecord.objects.latest("id").action, AuditRecord.objects.latest("id").outcome) == ("start fault", "done")
     assert faults.RunningFaults()()["resizer"].kind == FaultKind.KILLED
-    assert re.findall(r'<tr id="fault-(\w+)"', page)[:5] == ["camera", "janitor", "mailer", "marketing", "resizer"]
-    assert "photolab</h2>" in page and "consumes thumbnails" in page
-    operator.post(address, {"end": "1", "target": "resizer"})
+    _act(operator, do="end", target="resizer")
     assert faults.running() == []
     for wrong in (
         {"kind": "dance", "target": "resizer"},
         {"kind": "killed", "target": "nobody"},
         {"kind": "killed", "target": ""},
     ):
-        assert operator.post(address, wrong).status_code == 400
+        assert _act(operator, do="start", **wrong).status_code == 400
     monkeypatch.setitem(faults.LASTS, FaultKind.SLOW, timedelta(0))
-    operator.post(address, {"kind": "slow", "target": "resizer"})
+    _act(operator, do="start", kind="slow", target="resizer")
     assert faults.RunningFaults()() == {} and not Fault.objects.exists()
+
+
+def test_all_faults_are_ended_together(as_):
+    Demonstration.objects.create(pk=Demonstration.ONLY)
+    photolab_demo.seed()
+    operator = as_("operator")
+    for target in ("resizer", "camera"):
+        _act(operator, do="start", kind="failing", target=target)
+    assert "End all" in (page := body_of(operator.get("/"))) and "Demo · 2 faults" in page
+    _act(as_("viewer"), do="end_all")
+    assert Fault.objects.count() == 2
+    _act(operator, do="end_all")
+    assert not Fault.objects.exists() and "End all" not in body_of(operator.get("/"))
 
 
 def test_a_stopped_background_task_is_enabled_again(as_, monkeypatch):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     every = IntervalSchedule.objects.create(every=7, period="seconds")
     task = PeriodicTask.objects.create(name="a task of the test", task="tests.none", interval=every)
-    operator, address = as_("operator"), reverse("explorer:faults")
-    operator.post(address, {"kind": "stopped", "target": task.name})
+    operator = as_("operator")
+    assert f"<option>{task.name}</option>" in body_of(operator.get("/"))
+    _act(operator, do="start", kind="stopped", target=task.name)
     task.refresh_from_db()
     assert not task.enabled
-    operator.post(address, {"kind": "stopped", "target": task.name})  # longer
+    _act(operator, do="start", kind="stopped", target=task.name)  # longer
     Fault.objects.update(until=timezone.now())
     faults.undo_ended()
     task.refresh_from_db()
     assert task.enabled
     PeriodicTask.objects.filter(pk=task.pk).update(enabled=False)
-    assert operator.post(address, {"kind": "stopped", "target": task.name}, follow=True).status_code == 200
+    assert _act(operator, do="start", kind="stopped", target=task.name).status_code == 200
     assert not Fault.objects.exists(), "a task that is not enabled is not enabled by a fault's end"
 
 
-def test_a_site_without_demo_has_no_faults(as_, settings):
-    settings.VITRINE_DEMO = False
-    assert as_("operator").get(reverse("explorer:faults")).status_code == 404
+def test_the_address_of_the_faults_page_leads_to_the_map(as_):
+    assert as_("viewer").get("/faults/").headers["Location"] == "/map/"
 
 
 # The storage account

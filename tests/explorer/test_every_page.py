@@ -16,7 +16,7 @@ from .conftest import FRAGMENT, addresses_of
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
-    "preferences", "demonstration", "faults", "body", "analyses", "analysis_run", "analysis_cancel", "analysis_messages",
+    "preferences", "demonstration", "body", "analyses", "analysis_run", "analysis_cancel", "analysis_messages",
     "analysis_question", "analysis_report", "analysis_properties", "mark_deploy",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_file", "operation_change",
     "namespace_behaviour",

@@ -27,6 +27,8 @@ from explorer.map.pages import draw
 from explorer.pages import now
 from explorer.people.roles import actor_for
 
+from .conftest import FRAGMENT
+
 DB = Database()
 
 
@@ -333,26 +335,43 @@ def processes(*names):
 @pytest.mark.parametrize("kind", [Kind.SENDER, Kind.RECEIVER])
 @pytest.mark.parametrize("failing", ["", "killed", "failing"])
 @pytest.mark.parametrize("count", [1, 2, 40])
-def test_the_name_of_a_program_does_not_overlap_its_fault_icon(kind, failing, count):
+def test_the_name_of_a_program_and_its_note_fit_into_its_node(kind, failing, count):
     """By the width of letters that explorer/map/pages.py assumes; the whole name is the title."""
     names = {f"payments-of-all-stores-{n}" for n in range(count)}
     width = SENDER_WIDTH if kind is Kind.SENDER else RECEIVER_WIDTH
     for label in ("payments", "payments-of-all-stores"):
-        box = Box(Node("k", kind, "shop", label, processes(*names)), 0, 0, width, 28)
-        node = pages._people(box, pages.ProgramFaults(dict.fromkeys(names, failing), "/faults/"))
+        box = Box(Node("k", kind, "shop", label, processes(*names)), 0, 0, width, 20)
+        node = pages._people(box, dict.fromkeys(names, failing))
         end = pages.NAME_X + pages.LETTER * len(node.name) + pages.NOTE_LETTER * len(node.note)
-        assert end + (pages.NOTE_SPACE if node.note else 0) <= width - pages.FAULT_WIDTH
-        assert node.faults_url and node.title == label and len(node.name) >= 4
-        assert (node.below == "") == (not failing) and (node.name == "payments" or label != "payments")
+        assert end + (pages.NOTE_SPACE if node.note else 0) <= width - pages.NAME_X
+        assert node.has_menu and node.title == label and len(node.name) >= 4
 
 
-def test_a_failing_program_keeps_its_name_above_the_failure_count():
-    box = Box(Node("k", Kind.RECEIVER, "shop", "payments", processes("payments-1", "payments-2")), 0, 0, RECEIVER_WIDTH, 28)
-    for kinds, below in (
-        ({"payments-1": "killed", "payments-2": ""}, "1 of 2 killed"),
-        ({"payments-1": "killed", "payments-2": "slow"}, "2 of 2 with faults"),
+def test_a_failing_program_says_so_beside_its_name():
+    box = Box(Node("k", Kind.RECEIVER, "shop", "payments", processes("payments-1", "payments-2")), 0, 0, RECEIVER_WIDTH, 20)
+    for kinds, note in (
+        ({"payments-1": "killed", "payments-2": ""}, "1/2 killed"),
+        ({"payments-1": "killed", "payments-2": "slow"}, "2/2 faults"),
     ):
-        node = pages._people(box, pages.ProgramFaults(kinds, "/faults/"))
-        assert (node.name, node.note, node.below, node.css) == ("payments", "", below, "warn")
+        node = pages._people(box, kinds)
+        assert (node.name, node.note, node.css) == ("payments", note, "warn")
     drawn = render_to_string("explorer/_map_node.html", {"node": node})
-    assert "payments" in drawn and "2 of 2 with faults" in drawn
+    assert "payments" in drawn and "2/2 faults" in drawn and "data-map-menu" in drawn
+    healthy = render_to_string("explorer/_map_node.html", {"node": pages._people(box, dict.fromkeys(kinds, ""))})
+    assert "warn" not in healthy, "a warning is a warning, not a way to the faults"
+
+
+def test_the_name_of_a_namespace_is_above_its_nodes():
+    made = [Spot(f"{band}/q", band, "q", ((DB, i),)) for i, band in enumerate(("one", "two"))]
+    drawing = layout.placed(Graph(made, []))
+    (first, second), tops = drawing.bands, {box.node.band: box.y for box in drawing.boxes}
+    assert first.y < first.baseline < tops["one"] < second.y < second.baseline < tops["two"]
+
+
+def test_the_menu_of_a_node_is_a_part_of_the_page_of_the_map(namespace, db, as_):
+    """What is no program of the demo has its page only."""
+    client, address = as_("operator"), f"/map/?namespace={namespace}&actor=process:worker-1&actor=key:worker-2"
+    part, page = (client.get(address, headers=headers).content.decode() for headers in (FRAGMENT, {}))
+    assert "<html" not in part and ">worker</h2>" in part and "Faults" not in part
+    assert 'href="/actors/process/worker-1/"' in part and 'href="/actors/key/worker-2/"' in part
+    assert "<html" in page and ">worker</h2>" in page

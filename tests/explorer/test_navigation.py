@@ -97,7 +97,7 @@ def test_a_person_without_a_role_sees_no_namespace_and_no_count(shop, person):
 
 
 @pytest.mark.parametrize(
-    "page", ["/messages/", "/faults/", "/learn/", "/learn/keys/", "/filter-suggestions/", "/filter-suggestions/{}", "/map/"]
+    "page", ["/messages/", "/learn/", "/learn/keys/", "/filter-suggestions/", "/filter-suggestions/{}", "/map/"]
 )
 def test_a_person_without_a_role_sees_no_page(shop, person, page):
     """Regression: pages that need no data, and the names of properties of any queue, opened for everybody who is signed in."""

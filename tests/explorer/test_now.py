@@ -124,7 +124,7 @@ def test_three_problems_are_shown_and_the_others_are_folded(broker_database, as_
     answer = page_of(client, namespace)
     assert (len(answer.context["entries"]), len(answer.context["folded"])) == (3, 4)
     assert "<summary>4 more</summary>" in (html := body_of(answer)) and "Show all" not in html
-    assert f'href="{reverse("explorer:glossary")}#attention-title"' in html
+    assert f'href="{reverse("explorer:glossary")}#attention"' in html
     monkeypatch.setattr(now, "FOLDED", 1)
     assert "<summary>4 more</summary>" in (html := body_of(page_of(client, namespace))) and "Show all" in html
     answer = client.get("/", {"namespace": namespace, "list": "all"})

@@ -57,19 +57,20 @@ class Tour:
         self.page.goto(link)
         self.page.wait_for_url(f"{self.url}/")
         attention = self.page.get_by_role("region", name="What needs a person")
-        self.expect(attention.get_by_role("link", name="demo/playground", exact=True)).to_be_visible(
-            timeout=STARTS_SECONDS * 1000
-        )
-        self.expect(self.page.get_by_role("heading", level=1)).to_contain_text("need")
+        self.expect(attention.get_by_text("demo, by design").first).to_be_visible(timeout=STARTS_SECONDS * 1000)
+        self.expect(self.page.get_by_role("heading", level=1)).to_contain_text("by design of the demo")
+        self.page.locator("#demo-menu > summary").click()
         self.expect(self.page.get_by_role("button", name="Pause demo")).to_be_visible()
+        self.page.keyboard.press("Escape")
         self.page.keyboard.press("p")
         self.expect(self.page.locator("#live")).to_contain_text("paused")
         self.page.keyboard.press("p")
         self.expect(self.page.locator("#live")).to_contain_text("live", timeout=STARTS_SECONDS * 1000)
-        self.click("Faults")
-        program = self.page.get_by_role("row", name=re.compile("payments-1"))
-        program.get_by_role("button", name=re.compile("^Kill")).click()
-        self.expect(program).to_contain_text("killed")
+        receivers = self.page.locator("a.node.receiver", has_text="payments")
+        self.expect(receivers).to_be_visible(timeout=STARTS_SECONDS * 1000)
+        receivers.click()
+        self.page.locator("#map-menu").get_by_role("button", name=re.compile("^Kill")).click()
+        self.expect(self.page.locator("#notices")).to_contain_text("payments-1 is killed")
 
     def opens_a_busy_queue_and_a_message(self):
         """2 and 3."""
