@@ -73,7 +73,6 @@ class SmallChart:
 @dataclass(frozen=True, slots=True)
 class Trend:
     path: str
-    area: str
     x: float
     y: float
     words: str
@@ -186,7 +185,7 @@ def trend(numbers: Sequence[int], noun: str) -> Trend | None:
     x, y = linear(0, max(1, len(numbers) - 1), 0, TREND_WIDTH), linear(0, top, TREND_HEIGHT - 2, 2)
     points = [(x(i), y(value)) for i, value in enumerate(numbers)]
     words = f"{noun} in the last {len(numbers)} minutes: from {numbers[0]:,} to {numbers[-1]:,}"
-    return Trend(line(points, is_stepped=True), area(points, TREND_HEIGHT, is_stepped=True), *points[-1], words)
+    return Trend(line(points, is_stepped=True), *points[-1], words)
 
 
 def spark(

@@ -41,7 +41,7 @@ FRAMES_SECONDS = 0.5  # between two frames with dots
 STEPS = (0, 6, 60, 600, 6_000)  # messages a minute from which an edge is wider
 FULL_BAR, BAR_WIDTH = 100_000, 72  # the bar is logarithmic
 _BASELINES = {Kind.ENTITY: 13, Kind.GROUP: 13, Kind.EXCHANGE: 15}  # of names; of the others: 14
-NAME_LENGTH = {Kind.ENTITY: 16, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
+NAME_LENGTH = {Kind.ENTITY: 17, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
 NAME_X, LETTER, NOTE_SPACE, NOTE_LETTER = 12, 6.9, 8, 6.2  # where a sender's or receiver's name begins; widths of its letters
 
 _last_on_now = BoundedCache(100)  # namespace, or None for all -> Picture

@@ -1,6 +1,6 @@
-// The live map: the menu of a sender or receiver, and a dot for each message that the feed reports, along the way that it took. At most DOTS_PER_SECOND are in sight:
-// with more messages, one dot stands for several, and the key of the map says for how many. No styles are written: the dots are
-// moved by element.animate(). With reduced motion there are no dots; widths and numbers say the same.
+// The live map: the menus of senders and receivers, and a dot for each message that the feed reports, along the way that it took.
+// At most DOTS_PER_SECOND are in sight: with more messages, one dot stands for several, and the key of the map says for how many.
+// The dots are moved by element.animate(). With reduced motion there are none; widths and numbers say the same.
 (() => {
   "use strict";
 

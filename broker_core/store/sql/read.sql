@@ -986,7 +986,8 @@ vitrine_histogram_sum(t.processing) AS processing
 -- decides on exact counts is among them: neglected ones may turn out to have no available message. candidates: how many there are
 -- of any sort. Without a candidate there is one row with their number only. Dead letters, or messages of a queue that collects
 -- them, are new if they came since `since`; a few more entities are marked than have any. quota_share: of the stored bytes of a
--- queue, or of the messages of a RabbitMQ queue with a length limit; NULL: less than fuller_than. The oldest message is looked for where it may matter: not if there is no receiver and no lock.
+-- queue, or of the messages of a RabbitMQ queue with a length limit; NULL: less than fuller_than. The oldest message is looked
+-- for where it may matter: not if there is no receiver and no lock.
 WITH
 -- include: listed
 ,
