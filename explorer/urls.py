@@ -22,6 +22,7 @@ from .operations import transfer
 from .pages import (
     actor,
     audit_log,
+    code,
     compare,
     configuration,
     deleted,
@@ -85,6 +86,7 @@ urlpatterns = [
     path("learn/scenarios/<int:scenario_id>/scenario.toml", scenarios.export, name="scenario_export"),
     path("learn/sandboxes/", lessons.start, name="sandbox_start"),
     path("learn/sandboxes/<namespace:namespace>/", lessons.sandbox, name="sandbox"),
+    path("learn/sandboxes/<namespace:namespace>/code/", lessons.code, name="sandbox_code"),
     path("learn/sandboxes/<namespace:namespace>/scenario.toml", lessons.export, name="sandbox_export"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
@@ -101,6 +103,7 @@ urlpatterns = [
     path(f"filter-suggestions/{ENTITY}", suggestions.suggestions, name="filter_suggestions"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
+    path(f"code/{ENTITY}", code.code, name="code"),
     path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),

@@ -374,6 +374,8 @@ class FamilyPages(ABC):
     dead_tab: str = ""
     #: Name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     demo: str = ""
+    #: Name of the module with the family's operations as code (explorer/snippets/); empty: none.
+    snippets: str = ""
     #: Name of the package with the family's lessons and their actions (explorer/lessons/catalog.py); empty: none.
     lessons: str = ""
 

@@ -35,7 +35,7 @@ class Glance:
 class Link:
     """An action of the head or of its menu. why_not: the reason why it is disabled; empty: enabled. key: its shortcut.
 
-    is_danger: it deletes something.
+    is_danger: it deletes something. in_dialog: what it leads to opens in a dialog.
     """
 
     word: str
@@ -44,6 +44,7 @@ class Link:
     why_not: str = ""
     key: str = ""
     is_danger: bool = False
+    in_dialog: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         Link("Map", "now", f"{reverse('explorer:map')}?{urlencode({'entity': str(address)})}"),
         Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
         *_questions(entity),
+        Link("Show as code", "code", page_url("code", address), in_dialog=True),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),
         replace(delete, why_not="Protected; remove the protection in the settings")
         if entity.protected and may.manage

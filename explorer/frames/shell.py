@@ -290,6 +290,11 @@ def notify_error(request: HttpRequest, error: BrokerError) -> None:
     messages.add_message(request, messages.ERROR, text, extra_tags="problem")
 
 
+def site_url(request: HttpRequest) -> str:
+    """The URL of the site, without a slash at its end, as this request reached it."""
+    return request.build_absolute_uri("/").rstrip("/") + request.META.get("SCRIPT_NAME", "").rstrip("/")
+
+
 def address_of(namespace: str, path: str, subqueue: str = "main") -> EntityAddress:
     return EntityAddress(namespace, path, SUBQUEUES.get(subqueue, SubQueue.MAIN))
 

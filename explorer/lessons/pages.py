@@ -22,10 +22,12 @@ from broker_core.store import connections
 from explorer import audit, board, time_bar
 from explorer.frames import timeline
 from explorer.frames.family import installed, pages_of
-from explorer.frames.shell import Act, act, notify, notify_error, page, show, wants_fragment
+from explorer.frames.shell import Act, act, notify, notify_error, page, show, site_url, wants_fragment
 from explorer.live.page import Live, LiveRequest, live, refresh_seconds
 from explorer.models import LessonProgress, Sandbox
 from explorer.people.roles import actor_for
+from explorer.snippets import of
+from explorer.snippets.of import Shown
 from explorer.time_bar.clocks import view_of
 
 from . import catalog, faults, following, load, load_pages, parts, sandboxes, saved_scenarios, scenario, words
@@ -173,6 +175,31 @@ def export(request: HttpRequest, namespace: str) -> HttpResponse:
         title = catalog.lesson(own_sandbox.lesson).title
         return toml_file(saved_scenarios.text_of(own_sandbox, progress.settings, title, request.actor), own_sandbox.lesson)
     return toml_file(scenario.record(own_sandbox, request.actor), own_sandbox.lesson or "scenario")
+
+
+@page
+@require_GET
+def code(request: HttpRequest, namespace: str) -> HttpResponse:
+    """The actions of the current step as code."""
+    own_sandbox = sandboxes.owned(request.user, namespace)
+    run = run_of(own_sandbox, request.actor)
+    if run is None or not _has_code(run):
+        raise EntityNotFound("code", "program of this step")
+    actions = [(do.action, do.arguments) for do in run.step.do]
+    printed = of.of_actions(run.lesson.family, own_sandbox.namespace, actions, site_url(request))
+    context = {
+        "section": "help",
+        "code": Shown("", run.step.title, (), printed),
+        "place": run.lesson.title,
+        "back": reverse("explorer:sandbox", args=(own_sandbox.namespace,)),
+    }
+    return show(request, "code", context)
+
+
+def _has_code(run: Run) -> bool:
+    """Whether all actions of the step can be shown as code."""
+    known = of.operations(run.lesson.family)
+    return bool(run.step.do) and all(do.action in known for do in run.step.do)
 
 
 def toml_file(text: str, name: str) -> HttpResponse:
@@ -483,6 +510,7 @@ def _of_run(run: Run, chosen: str, follower: Any) -> dict[str, Any]:
         "is_right": step.ask is not None and choice == step.ask.right,
         "votes": following.votes(run),
         "do_label": run.stage.label(step.do[0]) if step.do else "",
+        "has_code": _has_code(run),
     }
 
 

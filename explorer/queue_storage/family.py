@@ -81,6 +81,7 @@ class StoragePages(FamilyPages):
     namespaces = StorageAccounts()
     demo = "explorer.queue_storage.demo"
     lessons = "explorer.queue_storage.lessons"
+    snippets = "explorer.queue_storage.snippets"
 
     def badge(self, row: MessageRow) -> Badge:
         return presenters.badge(row)

@@ -120,6 +120,7 @@ class RabbitPages(FamilyPages):
     namespace_urls = {"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"}
     demo = "explorer.rabbitmq.demo"
     lessons = "explorer.rabbitmq.lessons"
+    snippets = "explorer.rabbitmq.snippets"
 
     def badge(self, row: MessageRow) -> Badge:
         return states.badge(row)

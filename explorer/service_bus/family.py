@@ -101,6 +101,7 @@ class ServiceBusPages(FamilyPages):
     dead_tab = "?tab=dead-letter"
     demo = "explorer.service_bus.demo"
     lessons = "explorer.service_bus.lessons"
+    snippets = "explorer.service_bus.snippets"
 
     def badge(self, row: MessageRow) -> Badge:
         return presenters.badge(row)

@@ -285,6 +285,12 @@ def message_url(address: EntityAddress, sequence_number: int, page: str = "messa
 
 
 @register.simple_tag
+def message_code_url(address: EntityAddress, sequence_number: int) -> str:
+    """The URL of what can be done with a message, as code."""
+    return f"{reverse('explorer:code', args=(address.namespace, address.path))}?number={sequence_number}"
+
+
+@register.simple_tag
 def found_url(message: FoundMessage) -> str:
     """The URL of a message that a search found. `of` names its entity if that was deleted: another one may have its name."""
     url = message_url(message.address, message.sequence_number)

@@ -156,6 +156,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "audit": ["/administration/activity/", "/administration/activity/?outcome=refused"],
         "help": ["/learn/"],
         "glossary": ["/learn/glossary/"],
+        "code": [f"/code/{at}", f"/code/{at}?number=5"],
         "keys": ["/learn/keys/"],
         "map": ["/map/", f"/map/?namespace={queue.namespace}&view=table", f"/map/?entity={topic}", "/map/?actor=process:worker"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],

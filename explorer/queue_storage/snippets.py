@@ -1,0 +1,102 @@
+"""Queue Storage operations as code (explorer/snippets/). The service's REST API is not served yet, so they are in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from broker_core.common.types import EntityAddress, EntityKind
+from broker_core.reads import MessageDetail
+from explorer.snippets.code import ADDRESS, Args, Code, Operation, address, arguments, literal
+
+_QUEUES = "from broker_core import queue_storage"
+_TIME = "from datetime import timedelta"
+_CLOCK = "from broker_core import namespaces, sweeps"
+_PRINT = "for message in messages:\n    print(message.sequence_number, message.dequeue_count, message.text)"
+
+
+def _put(at: EntityAddress, args: Args) -> Code:
+    times = {"visibility_timeout": args.get("visibility"), "time_to_live": args.get("ttl")}
+    texts = args.get("texts") or [str(args.get("text", "hello"))]
+    imports = [_QUEUES, ADDRESS, *([_TIME] if any(times.values()) else [])]
+    return Code(imports, "\n".join(f"queue_storage.put({address(at)}, {literal(text)}{arguments(times)})" for text in texts))
+
+
+def _get(at: EntityAddress, args: Args) -> Code:
+    count = f", {args['count']}" if args.get("count", 1) != 1 else ""
+    times = {"visibility_timeout": args.get("visibility")}
+    lines = f"messages = queue_storage.get({address(at)}{count}{arguments(times)})\n"
+    then = args.get("then", "hold")
+    if then == "hold":
+        return Code([_QUEUES, ADDRESS, *([_TIME] if args.get("visibility") else [])], lines + _PRINT)
+    settle = {"delete": _DELETE, "release": _RELEASE}[then].format(at=address(at))
+    return Code([_QUEUES, ADDRESS, _TIME], f"{lines}for message in messages:\n    {settle}")
+
+
+_DELETE = "queue_storage.delete({at}, message.message_id, message.pop_receipt)"
+_RELEASE = "queue_storage.update({at}, message.message_id, message.pop_receipt, visibility_timeout=timedelta(0))"
+_NUMBER = "from broker_core import reads"
+
+
+def _by_receipt(text: str) -> Callable[[EntityAddress, Args], Code]:
+    """A call with the id and present receipt of the message of a number, or without one of the next that is got."""
+
+    def write(at: EntityAddress, args: Args) -> Code:
+        if args.get("number") is None:
+            lines = f"(message,) = queue_storage.get({address(at)})\n" + text.format(
+                at=address(at), id="message.message_id", receipt="message.pop_receipt", visibility=_visibility(args)
+            )
+            return Code([_QUEUES, ADDRESS, _TIME], lines)
+        lines = f"row = reads.message({address(at)}, {args['number']}).row  # it is leased\n" + text.format(
+            at=address(at), id="row.message_id", receipt="row.lock_token", visibility=_visibility(args)
+        )
+        return Code([_QUEUES, ADDRESS, _NUMBER, _TIME], lines)
+
+    return write
+
+
+def _visibility(args: Args) -> str:
+    return literal(args.get("visibility", timedelta(seconds=30)))
+
+
+def _call(text: str) -> Callable[[EntityAddress, Args], Code]:
+    return lambda at, args: Code([_QUEUES, ADDRESS], text.format(at=address(at), number=args.get("number") or 1))
+
+
+def _options(call: str) -> Callable[[EntityAddress, Args], Code]:
+    def write(at: EntityAddress, args: Args) -> Code:
+        options = {name: args.get(name) for name in ("max_dequeue_count", "poison_queue")}
+        return Code([_QUEUES, ADDRESS], f"queue_storage.{call}({address(at)}{arguments(options)})")
+
+    return write
+
+
+def _advance(at: EntityAddress, args: Args) -> Code:
+    name, by = literal(at.namespace), literal(args.get("by", timedelta(minutes=1)))
+    return Code([_CLOCK, _TIME], f"namespaces.step_clock({name}, {by})\nsweeps.follow_clock({name})  # what is due happens now")
+
+
+OPERATIONS = {
+    "put": Operation("Put", _put),
+    "get": Operation("Get", _get),
+    "update": Operation("Update", _by_receipt("queue_storage.update({at}, {id}, {receipt}, visibility_timeout={visibility})")),
+    "delete": Operation("Delete", _by_receipt("queue_storage.delete({at}, {id}, {receipt})")),
+    "release": Operation("Release lease", _call("queue_storage.release({at}, [{number}])")),
+    "discard": Operation("Discard", _call("queue_storage.remove({at}, [{number}])")),
+    "requeue": Operation("Requeue", _call("queue_storage.requeue_poison({at}, [{number}])")),
+    "peek": Operation("Peek", _call("for message in queue_storage.peek({at}, 10):\n    print(message.text)")),
+    "purge": Operation("Clear", _call("count = queue_storage.clear({at})\nprint(count)")),
+    "create_queue": Operation("Create queue", _options("create_queue")),
+    "change_queue": Operation("Change settings", _options("update_queue")),
+    "advance": Operation("Advance the clock", _advance),
+}
+
+OF_ENTITY = {EntityKind.QUEUE: ("put", "get", "delete", "update", "peek", "purge", "create_queue")}
+OF_MESSAGE = ("put", "delete", "update", "release", "discard")
+OF_DEAD_LETTER = OF_MESSAGE
+
+
+def like(detail: MessageDetail, body: bytes) -> dict[str, Any]:
+    """The arguments of a put of the same message."""
+    return {"text": body.decode(errors="replace"), "ttl": detail.time_to_live}
