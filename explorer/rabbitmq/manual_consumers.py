@@ -62,7 +62,7 @@ class HeldElsewhere(NotAllowed):
 
     def __init__(self, row: ConnectionRow):
         super().__init__(
-            f"Your connection '{row.name}' belongs to another process ({row.process}, epoch {row.epoch}), which alone can settle "
+            f"Your connection '{row.name}' belongs to another process ({row.process}), which alone can settle "
             "what it holds. Close it first; what it holds goes back then."
         )
 
