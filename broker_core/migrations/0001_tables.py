@@ -229,6 +229,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_rule",
+                "verbose_name": "subscription rule",
                 "ordering": ["name"],
                 "constraints": [models.UniqueConstraint(models.F("subscription"), Lower("name"), name="vitrine_rule_name")],
             },
@@ -250,6 +251,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_exchange",
+                "verbose_name": "RabbitMQ exchange",
                 "ordering": ["namespace__name", "name"],
                 "constraints": [models.UniqueConstraint(fields=("namespace", "name"), name="vitrine_exchange_name")],
             },
@@ -278,6 +280,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_binding",
+                "verbose_name": "RabbitMQ binding",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("source", "queue", "exchange", "routing_key", "arguments_hash"),
@@ -308,7 +311,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_policy",
-                "verbose_name_plural": "policies",
+                "verbose_name": "RabbitMQ policy",
+                "verbose_name_plural": "RabbitMQ policies",
                 "ordering": ["namespace__name", "is_operator", "-priority", "name"],
                 "constraints": [
                     models.UniqueConstraint(fields=("namespace", "is_operator", "name"), name="vitrine_policy_identity")
@@ -346,6 +350,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_connection",
+                "verbose_name": "RabbitMQ connection",
                 "indexes": [models.Index(fields=["process"], name="vitrine_connection_process")],
             },
         ),
@@ -370,6 +375,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_consumer",
+                "verbose_name": "RabbitMQ consumer",
                 "ordering": ["id"],
                 "constraints": [models.UniqueConstraint(fields=("connection", "channel", "tag"), name="vitrine_consumer_tag")],
             },
@@ -408,6 +414,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_sweep_run",
+                "verbose_name": "run of a background task",
+                "verbose_name_plural": "runs of background tasks",
                 "indexes": [models.Index(fields=["name", "-started_at"], name="vitrine_sweep_run_latest")],
             },
         ),

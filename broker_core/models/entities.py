@@ -125,6 +125,7 @@ class Rule(models.Model):
 
     class Meta:
         db_table = "vitrine_rule"
+        verbose_name = "subscription rule"
         ordering = ["name"]
         constraints = [models.UniqueConstraint("subscription", Lower("name"), name="vitrine_rule_name")]
 

@@ -20,6 +20,7 @@ class Exchange(models.Model):
 
     class Meta:
         db_table = "vitrine_exchange"
+        verbose_name = "RabbitMQ exchange"
         ordering = ["namespace__name", "name"]
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="vitrine_exchange_name")]
 
@@ -40,6 +41,7 @@ class Binding(models.Model):
 
     class Meta:
         db_table = "vitrine_binding"
+        verbose_name = "RabbitMQ binding"
         constraints = [
             models.UniqueConstraint(
                 fields=["source", "queue", "exchange", "routing_key", "arguments_hash"],
@@ -68,8 +70,9 @@ class Policy(models.Model):
 
     class Meta:
         db_table = "vitrine_policy"
+        verbose_name = "RabbitMQ policy"
+        verbose_name_plural = "RabbitMQ policies"
         ordering = ["namespace__name", "is_operator", "-priority", "name"]
-        verbose_name_plural = "policies"
         constraints = [models.UniqueConstraint(fields=["namespace", "is_operator", "name"], name="vitrine_policy_identity")]
 
     def __str__(self):
@@ -103,6 +106,7 @@ class Connection(models.Model):
 
     class Meta:
         db_table = "vitrine_connection"
+        verbose_name = "RabbitMQ connection"
         indexes = [models.Index(fields=["process"], name="vitrine_connection_process")]
 
     def __str__(self):
@@ -126,6 +130,7 @@ class Consumer(models.Model):
 
     class Meta:
         db_table = "vitrine_consumer"
+        verbose_name = "RabbitMQ consumer"
         ordering = ["id"]
         constraints = [models.UniqueConstraint(fields=["connection", "channel", "tag"], name="vitrine_consumer_tag")]
 

@@ -14,6 +14,8 @@ class SweepRun(models.Model):
 
     class Meta:
         db_table = "vitrine_sweep_run"
+        verbose_name = "run of a background task"
+        verbose_name_plural = "runs of background tasks"
         indexes = [models.Index(fields=["name", "-started_at"], name="vitrine_sweep_run_latest")]
 
     def __str__(self):

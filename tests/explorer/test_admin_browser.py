@@ -1,16 +1,13 @@
 """The admin in a real browser: no page breaks the strict content security policy, and its scripts work under it."""
 
 import pytest
-from django.apps import apps
 from django.urls import reverse
-from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress, Family
 from broker_core.models import SweepRun
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
-from explorer.schedules import create_missing
 
 from .test_admin import MODELS, READ_ONLY, row, url
 
@@ -21,7 +18,6 @@ def space(transactional_db):
     namespaces.create_namespace("space", Family.SERVICE_BUS)
     queue = entities.create_queue(EntityAddress("space", "orders")).address
     service_bus.send(queue, [Message(b"1")])
-    create_missing(apps)
     SweepRun.objects.create(name="expire_messages", started_at="2026-01-01T00:00Z", outcome={"expired": 3})
 
 
@@ -37,7 +33,6 @@ def page(live_site, new_context, sign_in, person):
 
 @pytest.mark.slow
 def test_no_page_of_the_admin_breaks_the_content_security_policy(space, page):
-    CrontabSchedule.objects.get_or_create(minute="0")
     paths = [reverse("admin:index"), *(url(model) for model in MODELS)]
     for model in MODELS:
         if model not in READ_ONLY:
@@ -47,14 +42,6 @@ def test_no_page_of_the_admin_breaks_the_content_security_policy(space, page):
     for path in paths:
         page.goto(path)
         assert page.context.complaints == [], path
-
-
-def test_the_schedule_form_describes_when_a_crontab_runs(space, page):
-    task = PeriodicTask.objects.get(task="broker_core.check_ledger")
-    page.goto(url("django_celery_beat.periodictask", "change", task.pk))
-    assert "03:17" in page.inner_text(".field-crontab .help")
-    page.select_option("#id_crontab", "")
-    assert "03:17" not in page.inner_text(".field-crontab .help")
 
 
 @pytest.mark.slow
