@@ -15,7 +15,7 @@ from explorer.models import AuditRecord
 
 from .traffic import MOST_MARKS
 
-DEPLOY = "mark deploy"
+DEPLOY = "mark deploy"  # in charts: "deploy"
 LONGEST_NAME = 100  # of a deploy
 ACTIONS = (
     DEPLOY,

@@ -49,7 +49,7 @@ def placed_marks(marks: Iterable[tuple[float, str, str]], size: float = 17) -> t
 @dataclass(frozen=True, slots=True)
 class Chart:
     """left, right, top, bottom: of the plot. slot: the width of an interval, of which there are `buckets`. cells: of a heat map,
-    from the plot's upper left corner, each `slot` wide and `down` high."""
+    from the plot's upper left corner, each `slot` wide and `down` high. before: the width of the time before its data began."""
 
     variant: str
     width: int
@@ -66,6 +66,7 @@ class Chart:
     marks: Sequence[Mark] = ()
     cells: Sequence[Shape] = ()
     down: float = 0.0
+    before: float = 0.0
     slot: float = 0.0
     buckets: int = 0
 

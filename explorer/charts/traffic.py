@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -72,8 +72,17 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """When what the charts show began. words: what began. note: about what is shown from before."""
+
+    at: datetime
+    words: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Marked:
-    """A change. letter: as in the charts. text: what was done, where, in a word or two."""
+    """A change, or a beginning, which nobody did. letter: as in the charts. text: what was done, where, in a word or two."""
 
     at: datetime
     letter: str
@@ -98,10 +107,16 @@ class Row:
 
 
 def panels(
-    points: Sequence[TrafficPoint], marks: Sequence[Marked] = (), *, now: datetime | None = None, holds_messages: bool = True
+    points: Sequence[TrafficPoint],
+    marks: Sequence[Marked] = (),
+    *,
+    now: datetime | None = None,
+    holds_messages: bool = True,
+    since: datetime | None = None,
 ) -> list[Panel]:
-    """The charts of these points. holds_messages: False for a topic, which has no backlog and no receivers."""
-    drawing = _Drawing(points, marks, now or datetime.now(UTC))
+    """The charts of these points. holds_messages: False for a topic, which has no backlog and no receivers. since: when what they
+    show began: the time before is shaded, and has no lines at zero."""
+    drawing = _Drawing(points, marks, now or datetime.now(UTC), since)
     if not holds_messages:
         return [drawing.rates(completes=False)]
     return [
@@ -115,13 +130,16 @@ def panels(
     ]
 
 
-def marked(records: Iterable[Any]) -> list[Marked]:
-    """The marks of audit records, oldest first; only the last MOST_MARKS."""
-    latest = sorted(records, key=lambda record: record.at)[-MOST_MARKS:]
-    return [
-        Marked(record.at, chr(ord("A") + i), f"{record.action}: {_where(record)}", _where(record), record.actor)
-        for i, record in enumerate(latest)
+def marked(records: Iterable[Any], beginning: Beginning | None = None) -> list[Marked]:
+    """The marks of audit records and of a beginning, oldest first; only the last MOST_MARKS."""
+    marks = [
+        Marked(record.at, "", f"{record.action.removeprefix('mark ')}: {_where(record)}", _where(record), record.actor)
+        for record in records
     ]
+    if beginning:
+        marks.append(Marked(beginning.at, "", beginning.words, beginning.note))
+    latest = sorted(marks, key=lambda mark: mark.at)[-MOST_MARKS:]
+    return [replace(mark, letter=chr(ord("A") + i)) for i, mark in enumerate(latest)]
 
 
 def _where(record: Any) -> str:
@@ -179,10 +197,15 @@ def _latest(rates: Sequence[float | None]) -> str:
     return f"{latest:,.0f}" if latest >= 10 or not latest else f"{latest:.1f}"
 
 
+def _has_values(point: TrafficPoint) -> bool:
+    """Whether anything happened or was there."""
+    return any((point.sent, point.received, point.completed, point.active, point.dead, point.dead_lettered, point.expired))
+
+
 class _Drawing:
     """The charts of a list of points, which have the same time axis."""
 
-    def __init__(self, points: Sequence[TrafficPoint], marks: Sequence[Marked], now: datetime):
+    def __init__(self, points: Sequence[TrafficPoint], marks: Sequence[Marked], now: datetime, since: datetime | None):
         self.points, self.starts = points, [point.at for point in points]
         self.partial = [point.partial for point in points]
         length = timedelta(seconds=points[0].seconds)
@@ -191,6 +214,8 @@ class _Drawing:
         ]
         self.elapsed = max(1.0, min(length, now - self.starts[-1]).total_seconds())
         self.span = human(length * len(points))
+        self.before = max(0.0, (since - self.starts[0]) / length) if since else 0.0  # in intervals
+        self.unknown = next((i for i, point in enumerate(points) if i >= int(self.before) or _has_values(point)), 0)
 
     def rates(self, *, completes: bool = True) -> Panel:
         size, unit = rate_unit(self.points)
@@ -252,7 +277,10 @@ class _Drawing:
         return Panel(name, title, "lines", charts, lines, " ".join(series), sentence, note)
 
     def _drawn(self, draw: Callable[..., Chart], series: dict[str, Any]) -> list[Chart]:
-        return [draw(self.starts, series, variant, partial=self.partial, marks=self.marks) for variant in COLUMN_WIDTHS]
+        if draw is not stacked_bars:
+            series = {name: [None] * self.unknown + list(values[self.unknown :]) for name, values in series.items()}
+        charts = (draw(self.starts, series, variant, partial=self.partial, marks=self.marks) for variant in COLUMN_WIDTHS)
+        return [replace(chart, before=round(self.before * chart.slot, 1)) for chart in charts]
 
     def _rate(self, point: TrafficPoint, name: str, size: int) -> float | None:
         """Messages per `size` seconds; of the interval that has not ended, as soon as enough of it has passed."""

@@ -59,7 +59,8 @@ class InsightsQuery(ScopeQuery):
 def insights(request: HttpRequest) -> HttpResponse:
     query = cleaned(InsightsQuery(request.GET))
     period = next((candidate for candidate in RANGES if candidate.name == query["range"]), DEFAULT)
-    namespaces = [n for n in reads.namespaces(actor=request.actor) if not n.is_system or n.name == query["namespace"]]
+    every = reads.namespaces(actor=request.actor)
+    namespaces = [n for n in every if not n.is_system or n.name == query["namespace"]]
     namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
     if unnamed := _redirected(request, query, [row.name for row in namespaces]):
         return unnamed
@@ -69,7 +70,9 @@ def insights(request: HttpRequest) -> HttpResponse:
     points = _points(entity, namespace, period, request.actor)
     if query["format"] == "csv":
         return csv_file(f"vitrine-traffic-{period.name}.csv", traffic.csv_rows(points))
-    marks = traffic.marked(changes.latest(points[0].at, namespace=namespace, entity=entity.address if entity else None))
+    beginning = _beginning(namespace, every, points[0].at)
+    records = changes.latest(points[0].at, namespace=namespace, entity=entity.address if entity else None)
+    marks = traffic.marked(records, beginning)
     context = {
         "section": "insights",
         "ranges": RANGES,
@@ -78,12 +81,13 @@ def insights(request: HttpRequest) -> HttpResponse:
         "clock": entity.clock if entity else None,
         "scope_namespace": namespace,
         "namespaces": namespaces,
-        "panels": traffic.panels(points, marks, holds_messages=entity is None or entity.holds_messages),
+        "panels": traffic.panels(
+            points, marks, holds_messages=entity is None or entity.holds_messages, since=beginning.at if beginning else None
+        ),
         "marks": marks,
         "rows": traffic.rows(points),
         "columns": traffic.COLUMNS,
         "seconds": points[0].seconds,
-        "generated_until": _generated_until(namespace, points[0].at),
     }
     if not period.refresh_seconds:
         return show(request, "insights", context)
@@ -100,10 +104,15 @@ def _redirected(request: HttpRequest, query: Mapping[str, Any], names: list[str]
     return HttpResponseRedirect(f"{request.path}?{urlencode({**request.GET.dict(), 'namespace': name})}") if name else None
 
 
-def _generated_until(namespace: str | None, since: datetime) -> datetime | None:
-    """When the demo was set up, if the charts show its traffic of before, which was generated; else None."""
+def _beginning(namespace: str | None, every: list[reads.NamespaceRow], since: datetime) -> traffic.Beginning | None:
+    """When what the charts show began, if that is in their range: the demo, whose traffic of before was generated, the namespace,
+    or the first one of all."""
     demo = demo_state() if namespace in (None, DEMO) else None
-    return demo.set_up_at if demo and since < demo.set_up_at else None
+    if demo and since < demo.set_up_at:
+        return traffic.Beginning(demo.set_up_at, "demo started", f"earlier traffic of {DEMO} was generated")
+    created = min((row.created_at for row in every if namespace in (None, row.name)), default=since)
+    words = f"{namespace} created" if namespace else "first namespace created"
+    return traffic.Beginning(created, words) if since < created else None
 
 
 def _scope(query: Mapping[str, Any], namespaces: list[reads.NamespaceRow], actor: Actor) -> tuple[EntityRow | None, str | None]:

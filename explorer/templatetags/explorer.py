@@ -378,10 +378,18 @@ def term(word: str, text: str = "", place: str = "") -> dict[str, Any]:
 def label(text: str) -> str:
     """A label. One that names a term opens the term's explanation, which `term_sheets` puts on the page."""
     it = glossary.find(text)
-    if it is None:
-        return text
+    return _labelled(text, it, text) if it else text
+
+
+@register.simple_tag
+def term_label(text: str, word: str) -> str:
+    """A label that opens the explanation of this term, which `term_sheets` puts on the page."""
+    return _labelled(text, glossary.BY_WORD[word], word)
+
+
+def _labelled(text: str, it: glossary.Term, word: str) -> str:
     button = '<button class="term" type="button" popovertarget="{}" aria-label="What is {}?"></button>'
-    return format_html('<span class="termed">{}' + button + "</span>", text, it.sheet, text)
+    return format_html('<span class="termed">{}' + button + "</span>", text, it.sheet, word)
 
 
 @register.inclusion_tag("explorer/_term_mark.html")

@@ -382,10 +382,27 @@ def test_progress_is_the_larger_of_the_shares_of_steps_and_time():
     run = AnalysisRun(state="running", steps=4, step=2, tasks_done=1, tasks_total=2, started_at=now - timedelta(seconds=30))
     assert asking.progress_of(run, now) == asking.Progress(38)
     run.expected_seconds = 60
-    assert asking.progress_of(run, now) == asking.Progress(50, timedelta(seconds=30))
+    assert asking.progress_of(run, now) == asking.Progress(50, timedelta(seconds=30), MINUTE)
     run.expected_seconds = 10
-    assert asking.progress_of(run, now) == asking.Progress(95), "it takes longer than expected"
+    assert asking.progress_of(run, now) == asking.Progress(95, usual=timedelta(seconds=10)), "it takes longer than expected"
     assert asking.progress_of(AnalysisRun(state="running"), now) == asking.Progress()
+    assert asking.progress_of(AnalysisRun(state="queued", expected_seconds=141), now).usual == timedelta(seconds=141)
+
+
+def test_a_run_that_waits_says_how_long_an_earlier_one_took_also_of_another_queue(viewer, queue):
+    entities.create_queue(EntityAddress("demo", "other"))
+    finished = datetime.now(UTC) - HOUR
+    other = Entity.objects.get(path="other").pk
+    earlier = a_run_of(["waiting", "flow", "promise", "forecast"], {"queue": other}, state="succeeded")
+    AnalysisRun.objects.filter(pk=earlier.pk).update(started_at=finished - timedelta(seconds=141), finished_at=finished)
+    page = body_of(viewer.get(slow(queue)))
+    assert "an earlier run took 2 min 21 s" in page
+
+
+def test_columns_with_statistics_open_their_explanation(viewer, queue):
+    a_stored_result([queue])
+    page = body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
+    assert 'popovertarget="term-median"' in page and "What is median?" in page and page.count('id="term-median"') == 1
 
 
 def test_the_form_of_a_question_has_the_fields_of_all_its_reports():

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from broker_core import service_bus, sweeps
+from broker_core.common.types import Actor, Right
 from broker_core.reads import Times, TrafficPoint
 from broker_core.service_bus.rules.values import Message
-from explorer.charts import traffic
+from explorer.charts import changes, traffic
 from explorer.models import AuditRecord
 from explorer.pages import insights
 
@@ -83,6 +84,20 @@ def test_the_table_has_the_numbers_of_the_charts():
     assert drawn <= set(names)
 
 
+def test_a_beginning_is_marked_and_the_time_before_it_is_shaded_and_has_no_line():
+    some = points(0, 0, 60, 90)
+    beginning = traffic.Beginning(START + timedelta(minutes=2), "shop created")
+    for since, before, first in ((beginning.at, 2, 2), (START + timedelta(seconds=90), 1.5, 1), (None, 0, 0)):
+        chart = panel("rates", traffic.panels(some, now=some[-1].at + timedelta(minutes=1), since=since)).charts[0]
+        assert chart.before == pytest.approx(before * chart.slot, abs=0.1)
+        line = next(shape.path for shape in chart.shapes if shape.name == "sent")
+        assert line.startswith(f"M{chart.left + (first + 0.5) * chart.slot:.1f} ")
+    generated = panel("rates", traffic.panels(points(5, 5, 60), now=START, since=START + timedelta(minutes=2))).charts[0]
+    assert next(shape.path for shape in generated.shapes if shape.name == "sent").startswith(f"M{52 + generated.slot / 2:.1f} ")
+    [mark] = traffic.marked([], beginning)
+    assert (mark.letter, mark.at, mark.text, mark.actor) == ("A", beginning.at, "shop created", "")
+
+
 def test_only_the_newest_changes_are_marked():
     records = [
         SimpleNamespace(at=START + timedelta(minutes=i), action="a", namespace="n", path="p", actor="user:a") for i in range(30)
@@ -105,8 +120,22 @@ def test_a_change_of_settings_is_marked_and_listed(shop, as_):
         actor="user:ada", action="change settings", namespace=shop.namespace, path=shop.path, outcome="done"
     )
     html = as_("viewer").get(f"/insights/?range=5m&entity={shop}").content.decode()
-    assert html.count('class="mark"') == 14  # seven charts, each in two widths
-    assert re.search(rf"{shop} by\s+<a class=\"actor\"[^>]*><svg.*?</svg>ada</a>", html)
+    assert html.count(f"change settings: {shop}</title>") == 14  # seven charts, each in two widths
+    assert re.search(rf'{shop} by <a class="actor".*?</svg>ada</a>', " ".join(html.split()))
+
+
+@pytest.mark.parametrize("of", ["entity={0}", "namespace={0.namespace}", "namespace="])
+def test_a_deploy_is_marked_on_every_chart_that_its_namespace_is_in(shop, as_, of):
+    changes.mark_deploy("1.4", [shop.namespace], actor=Actor("process", "pipeline", Right.ALL))
+    text = " ".join(as_("viewer").get(f"/insights/?range=5m&{of.format(shop)}").content.decode().split())
+    title = f"deploy: {shop.namespace}: 1.4</title>"
+    assert text.count(title) == text.count('<svg class="chart') >= 12  # six charts or seven, each in two widths
+    assert f'Deploy <span class="quiet">{shop.namespace}: 1.4 by' in text
+
+
+def test_the_creation_of_a_namespace_is_marked(shop, as_):
+    text = as_("viewer").get(f"/insights/?range=1h&namespace={shop.namespace}").content.decode()
+    assert f"{shop.namespace} created".capitalize() in text and 'class="before"' in text
 
 
 def test_the_download_has_the_same_numbers(shop, as_):

@@ -75,16 +75,19 @@ def problem() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. percent: None if that is not known. left: until its end, as expected; None: not known."""
+    """How far a run is. percent: None if that is not known. left: until its end, as expected; None: not known. usual: how long an
+    earlier run took; None: there was none."""
 
     percent: int | None = None
     left: timedelta | None = None
+    usual: timedelta | None = None
 
 
 def progress_of(run: AnalysisRun, now: datetime) -> Progress:
     """By its steps and tasks; by the expected time if that says more. Pure."""
+    usual = timedelta(seconds=max(1, round(run.expected_seconds))) if run.expected_seconds else None
     if run.state != AnalysisRun.RUNNING:
-        return Progress()
+        return Progress(usual=usual)
     done = run.tasks_done / run.tasks_total if run.tasks_total else 0.0
     share = (max(0, run.step - 1) + done) / run.steps if run.steps else 0.0
     if not run.expected_seconds or not run.started_at:
@@ -92,7 +95,7 @@ def progress_of(run: AnalysisRun, now: datetime) -> Progress:
     since = (now - run.started_at).total_seconds()
     share = max(share, min(0.95, since / run.expected_seconds))
     left = run.expected_seconds - since
-    return Progress(round(100 * share), timedelta(seconds=round(left)) if left >= 1 else None)
+    return Progress(round(100 * share), timedelta(seconds=round(left)) if left >= 1 else None, usual)
 
 
 def is_left(run: AnalysisRun) -> bool:

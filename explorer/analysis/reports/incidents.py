@@ -55,8 +55,8 @@ CHANGES = (
 )
 FIGURES = (
     Column("metric", "Figure"),
-    Column("before", "Before (95 % band)", "figure"),
-    Column("after", "After (95 % band)", "figure"),
+    Column("before", "Before", "figure", about="95 % band"),
+    Column("after", "After", "figure", about="95 % band"),
     Column("differs", "Differs clearly"),
 )
 NOTES = (

@@ -29,7 +29,7 @@ INCIDENTS = (
     Column("queues", "Queues"),
     Column("what", "What was unusual, most first"),
     Column("findings", "Findings", "count"),
-    Column("score", "Times the usual spread", "number", has_bar=True),
+    Column("score", "How unusual", "number", has_bar=True, about="usual spread"),
 )
 FINDINGS = (
     Column("what", "What was unusual"),
@@ -39,7 +39,7 @@ FINDINGS = (
     Column("until", "Until, UTC", "instant"),
     Column("was", "Was", "figure"),
     Column("usual", "Usual", "figure"),
-    Column("score", "Times the usual spread", "number", has_bar=True),
+    Column("score", "How unusual", "number", has_bar=True, about="usual spread"),
 )
 NOTES = (
     "Usual is the median of the same hour of the same weekday in the four weeks before; with fewer than "

@@ -32,12 +32,12 @@ VALUES = (
     Column("value", "Value"),
     Column("messages", "Messages", "count"),
     Column("failed", "Failed", "share"),
-    Column("failed_low", "At least (95 % band)", "share"),
-    Column("failed_high", "At most", "share"),
+    Column("failed_low", "At least", "share", about="95 % band"),
+    Column("failed_high", "At most", "share", about="95 % band"),
     Column("failed_others", "Others failed", "share"),
     Column("slow", "Waited long", "share"),
-    Column("slow_low", "At least (95 % band)", "share"),
-    Column("slow_high", "At most", "share"),
+    Column("slow_low", "At least", "share", about="95 % band"),
+    Column("slow_high", "At most", "share", about="95 % band"),
     Column("slow_others", "Others waited long", "share"),
 )
 SESSIONS = (

@@ -25,8 +25,8 @@ BY_DELIVERY = (
     Column("deliveries", "Deliveries", "count"),
     Column("succeeded", "Succeeded", "count"),
     Column("share", "Share", "share", has_bar=True),
-    Column("low", "At least (95 % band)", "share"),
-    Column("high", "At most", "share"),
+    Column("low", "At least", "share", about="95 % band"),
+    Column("high", "At most", "share", about="95 % band"),
 )
 REASONS = (
     Column("queue", "Queue"),

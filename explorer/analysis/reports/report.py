@@ -58,14 +58,24 @@ KINDS = {
 }
 
 
+STATISTICS = {", median": "median", ", 95 %": "95th percentile"}  # what the titles of columns end with
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """name: in files. title: on the page. kind: of KINDS. has_bar: whether its cells show the value as a bar, too."""
+    """name: in files. title: on the page. kind: of KINDS. has_bar: whether its cells show the value as a bar, too. about: the
+    term of the glossary that explains it."""
 
     name: str
     title: str
     kind: str = "text"
     has_bar: bool = False
+    about: str = ""
+
+    @property
+    def term(self) -> str:
+        """The term of the glossary that explains it; empty: it needs none."""
+        return self.about or next((word for ending, word in STATISTICS.items() if self.title.endswith(ending)), "")
 
     @property
     def css(self) -> str:

@@ -69,9 +69,10 @@ def refresh(
 
 
 def expected_seconds(reports: Iterable[str], **about: str) -> float | None:
-    """How long the last run took that made these reports, of about the same; None: there was none."""
-    earlier = AnalysisRun.objects.filter(state=AnalysisRun.SUCCEEDED, request__reports=list(reports), **about)
-    last = earlier.exclude(started_at=None).defer("log_tail").first()
+    """How long the last run took that made these reports, of the same if there was one, else of something else; None: there was
+    none."""
+    earlier = AnalysisRun.objects.filter(state=AnalysisRun.SUCCEEDED, request__reports=list(reports)).exclude(started_at=None)
+    last = earlier.filter(**about).defer("log_tail").first() or earlier.defer("log_tail").first()
     return last.duration.total_seconds() if last and last.duration else None
 
 
