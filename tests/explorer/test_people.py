@@ -5,11 +5,13 @@ import re
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from playwright.sync_api import expect
 
 from explorer.models import AuditRecord
 from explorer.people import users
 from explorer.people.roles import role_name
 
+from .test_accessibility import browser, problems  # noqa: F401 - a fixture
 from .test_administration import text_of
 
 PASSWORD = "correct horse battery"
@@ -179,3 +181,47 @@ def test_others_see_their_own_account_only(as_, admin, role):
 def test_an_unknown_person_or_change_is_not_found(admin):
     assert admin.get("/administration/people/nobody-here/").status_code == 404
     assert admin.post(url(admin.user), {"do": "promote"}).status_code == 404
+
+
+# In a browser
+
+
+def tab_to(page, name):
+    """Press Tab until the control of that name has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.innerText?.trim() || document.activeElement.value") == name:
+            return
+    raise AssertionError(f"{name} was not reached")
+
+
+@pytest.mark.slow
+def test_an_operator_is_added_by_keyboard_and_signs_in_with_the_link(browser, new_context, live_site):  # noqa: F811
+    page = browser(bypass_csp=True)  # for axe
+    page.goto("/")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.wait_for_url("**/administration/")
+    tab_to(page, "People")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/people/")
+    tab_to(page, "Add person")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/new-person/")
+    expect(page.locator("#id_username")).to_be_focused()
+    assert not page.locator("#id_password1").is_visible(), "the link needs no password"
+    page.keyboard.type("olga")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    link = page.locator("#sign-in-link")
+    expect(link).to_contain_text("/sign-in/")
+    assert not problems(page)
+
+    hers = new_context(base_url=live_site).new_page()
+    hers.goto(link.inner_text())
+    hers.wait_for_url(f"{live_site}/")
+    expect(hers.locator(".person .who")).to_contain_text("operator")
+    hers.goto("/administration/people/")
+    expect(hers.get_by_role("button", name="Add person")).to_be_disabled()
+    expect(hers.locator("#why-no-people")).to_have_text("Managing people requires the administrator role.")

@@ -93,8 +93,13 @@ def test_consumers_and_connections_are_shown_with_the_messages_they_hold(office,
     page = body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=consumers", headers=FRAGMENT))
     assert "scanner-1" in page and "channel 1" in page
     page = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
-    assert "scanner" in page and "1 unacknowledged of scans" in page and "renewed" in page
+    assert "scanner" in page and "1 unacknowledged of scans" in page and "not responding" not in page
     assert "unacked by" in body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=unacked", headers=FRAGMENT))
+
+
+def test_a_connection_whose_process_stopped_renewing_its_lease_is_marked(office, as_, monkeypatch):
+    monkeypatch.setattr("explorer.rabbitmq.connections.LEASE_IS_LATE", timedelta(days=1))
+    assert "not responding" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
 
 
 def test_policies_show_the_objects_they_apply_to_and_those_they_are_overridden_on(office, as_):
