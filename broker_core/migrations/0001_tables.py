@@ -346,6 +346,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(on_delete=models.CASCADE, related_name="connections", to="broker_core.namespace"),
                 ),
                 ("name", models.CharField(max_length=255)),
+                ("actor", models.CharField(max_length=255)),
                 ("opened_at", models.DateTimeField()),
             ],
             options={

@@ -96,12 +96,12 @@ class BrokerProcess(models.Model):
 
 class Connection(models.Model):
     """A connection to a virtual host. When it ends, its messages are requeued and its exclusive queues deleted. Messages refer to
-    it in owner_id. actor: whose it is, as in events; empty: it was opened by an earlier version."""
+    it in owner_id. actor: whose it is, as in events."""
 
     process = models.ForeignKey(BrokerProcess, db_column="epoch", on_delete=models.CASCADE, related_name="connections")
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="connections")
     name = models.CharField(max_length=255)
-    actor = models.CharField(max_length=255, default="", db_default="")
+    actor = models.CharField(max_length=255)
     opened_at = models.DateTimeField()  # the namespace's clock
 
     class Meta:

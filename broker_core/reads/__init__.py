@@ -5,7 +5,7 @@ None of them counts as activity (SB-190), so viewing a queue does not prevent it
 clock (docs/design.md D5, D6), and each result has the instant at which it is true. Capped results say so.
 """
 
-from .actors import MOST_ACTOR_EVENTS, ActorActivity, ActorInEntity, actor_activity
+from .actors import MOST_ACTOR_EVENTS, ActorActivity, ActorInEntity, actor_activity, actor_known
 from .attention import Candidates, Facts, TopReason, attention
 from .broker_health import (
     Health,

@@ -16,6 +16,7 @@ from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 from .shared import require
 
 MOST_ACTOR_EVENTS = 20_000  # the newest ones, which are looked at
+MOST_SEARCHED = 2_000_000  # for an event that names an actor
 WINDOW = timedelta(hours=1)
 RATE_WINDOW = timedelta(minutes=5)
 
@@ -83,3 +84,12 @@ def actor_activity(name: str, *, except_namespaces: tuple[str, ...] = (), actor:
     head = rows[0]
     latest = sorted(entities.values(), key=_last_at, reverse=True)
     return ActorActivity(tuple(latest), head.examined, head.since, head.rate_seconds, head.now)
+
+
+@use_case(namespace=WHOLE_DATABASE, combine=any)
+def actor_known(name: str, *, actor: Actor | None = None) -> Steps[bool]:
+    """Whether an event that is kept names the actor; also true if there are more events than are searched."""
+    require(actor, Right.BROWSE, "all namespaces")
+    texts, prefixes = spellings(name)
+    (row,) = yield call("read_actor_known", actors=texts, prefixes=prefixes, max_events=MOST_SEARCHED)
+    return row.known or row.examined >= MOST_SEARCHED

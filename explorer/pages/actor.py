@@ -28,8 +28,8 @@ from explorer.models import AuditRecord
 
 EVENTS = 25  # the latest ones
 LOCKS = 50
+MOST_NAMED = 20  # that a search offers
 DEPLOYS, DEPLOYS_WITHIN = 5, timedelta(days=7)
-DEEP = 1_000_000  # events that are searched for one of an actor of which nothing else is known
 SECONDS = 1.0  # between two drawings
 REFRESH_SECONDS = 2.0
 
@@ -109,7 +109,7 @@ def actor(request: HttpRequest, kind: str, name: str) -> HttpResponse:
 def _show(request: HttpRequest, who: ShownActor, done: Act) -> HttpResponse:
     hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True)
     facts = _facts(request, who, hidden)
-    if not facts.is_known and not _exists(request, who, hidden):
+    if not facts.is_known and not _exists(request, who):
         raise EntityNotFound(who.name, "actor")
     lines = [_line(entity, facts.activity.seconds) for entity in facts.activity.entities]
     families = {row.name: row.family for row in reads.namespaces(actor=request.actor)}
@@ -129,6 +129,18 @@ def _show(request: HttpRequest, who: ShownActor, done: Act) -> HttpResponse:
     return show(request, "actor", context, status=done.status, live=parts)
 
 
+def named(text: str, request: HttpRequest) -> list[ShownActor]:
+    """The actors with this text in their name that sent or received recently, and a user or key of exactly this name."""
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True)
+    flows = reads.flows(actor=request.actor).counts
+    recent = {shown_actor(flow.actor) for namespace, flow in flows if flow.actor and namespace not in hidden}
+    found = {actor for actor in recent if text.lower() in actor.name.lower()}
+    users = get_user_model().objects.filter(username__iexact=text).values_list("username", flat=True)
+    keys = SharedAccessPolicy.objects.filter(name__iexact=text).values_list("name", flat=True)
+    found |= {ShownActor(ActorKind.USER, name) for name in users} | {ShownActor(ActorKind.KEY, name) for name in keys}
+    return sorted(found, key=lambda actor: (actor.name.lower(), actor.kind))[:MOST_NAMED]
+
+
 def _facts(request: HttpRequest, who: ShownActor, hidden: tuple[str, ...]) -> ActorFacts:
     entities = EntityFilter(include_hidden=True, include_system=True, except_namespaces=hidden)
     searched = EventFilter(actor=who.stored, except_namespaces=hidden)
@@ -141,7 +153,7 @@ def _facts(request: HttpRequest, who: ShownActor, hidden: tuple[str, ...]) -> Ac
     )
 
 
-def _exists(request: HttpRequest, who: ShownActor, hidden: Collection[str]) -> bool:
+def _exists(request: HttpRequest, who: ShownActor) -> bool:
     """Whether an actor without recent events exists: it has an account or a key, or something older is recorded of it."""
     if who == BROKER or isinstance(request, LiveRequest):
         return True
@@ -151,9 +163,7 @@ def _exists(request: HttpRequest, who: ShownActor, hidden: Collection[str]) -> b
         return True
     if AuditRecord.objects.filter(actor=who.stored).exists():
         return True
-    searched = EventFilter(actor=who.stored, except_namespaces=tuple(hidden))
-    found = reads.events(searched, limit=1, max_scanned=DEEP, actor=request.actor)
-    return bool(found.rows) or found.capped
+    return reads.actor_known(who.stored, actor=request.actor)
 
 
 def work_of(entities: Iterable[ActorInEntity], seconds: float) -> Work:

@@ -56,7 +56,7 @@ def record(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "deleted": deleted,
         "address": deleted.address,
         "clock": deleted.clock,
-        "deleted_by": _person(deleted.deleted_by),
+        "broker": BROKER,
         "replaced": _exists(deleted.address, request),
         "tab": tab,
         "tabs": [TabView(slug, slug, icon, None, slug == tab) for slug, icon in ((HISTORY, "gone"), (SETTINGS, "gear"))],
@@ -79,7 +79,3 @@ def _exists(address: EntityAddress, request: HttpRequest) -> bool:
     except EntityNotFound:
         return False
     return True
-
-
-def _person(actor: str) -> str:
-    return {BROKER: "the broker, as it was not used"}.get(actor, actor.removeprefix("user:") or "an unknown actor")

@@ -24,6 +24,8 @@ from explorer.frames.filtering import FilterField, filter_of, saved_url
 from explorer.frames.forms.queries import SearchQuery
 from explorer.frames.shell import cleaned, page, show
 
+from . import actor
+
 ROWS_AT_ONCE = 100  # results without being asked to continue
 EXAMPLES = (
     ("order-4711", "an id, or a part of one"),
@@ -79,7 +81,9 @@ def search(request: HttpRequest) -> HttpResponse:
             result = replace(
                 result, messages=tuple(message for message in result.messages if message.address.namespace not in hidden)
             )
+        text = reads.exact_id(filter.filter)
         context |= {
+            "actors": actor.named(text, request) if text and not query["cursor"] else (),
             "results": result.messages,
             "progress": _progress(request, query, result, known),
             "is_first": not query["cursor"],

@@ -70,7 +70,7 @@ class QueueHead:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """A consumer. order: its position among the consumers of its queue, from 1. actor: whose connection it is; empty: unknown."""
+    """A consumer. order: its position among the consumers of its queue, from 1. actor: whose connection it is."""
 
     id: int
     tag: str
@@ -85,7 +85,7 @@ class ConsumerRow:
     arguments: Mapping[str, Any]
     began_at: datetime
     order: int
-    actor: str = ""
+    actor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class UnackedInQueue:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRow:
-    """A connection. opened_at, now: by the virtual host's clock; lease_until: real time. actor: whose it is; empty: unknown.
+    """A connection. opened_at, now: by the virtual host's clock; lease_until: real time. actor: whose it is.
 
     lease_left: how long its process is considered alive without renewing its lease; negative once the lease has ended.
     owned: the exclusive queues that are deleted with it, the first twenty by name.

@@ -125,7 +125,7 @@ consumer AS MATERIALIZED (
            sum(coalesce(h.n, 0)) OVER (PARTITION BY c.connection_id, c.channel) AS held_by_channel
       FROM vitrine_consumer AS c LEFT JOIN held AS h ON h.consumer_id = c.id
      WHERE c.queue_id = %(entity_id)s)
-SELECT c.id, c.connection_id, coalesce(nullif(x.actor, ''), x.name) AS holder, c.channel, c.priority, c.no_ack,
+SELECT c.id, c.connection_id, x.actor AS holder, c.channel, c.priority, c.no_ack,
        CASE WHEN c.prefetch > 0 THEN greatest(c.prefetch - c.held, 0) END AS credit,
        CASE WHEN c.channel_prefetch > 0 THEN greatest(c.channel_prefetch - c.held_by_channel, 0)::int END AS channel_credit
   FROM consumer AS c

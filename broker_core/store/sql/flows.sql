@@ -78,11 +78,20 @@ WITH here AS MATERIALIZED (
 SELECT * FROM links ORDER BY namespace_name, kind, source_id, source_exchange, target_id, target_exchange
  LIMIT %(max_links)s;
 
+-- name: read_actor_known
+-- Whether an event names an actor, among max_events of all; examined: how many were looked at. actors: how it may be stored;
+-- prefixes: with what it may begin.
+WITH looked_at AS (SELECT actor FROM vitrine_message_event LIMIT %(max_events)s)
+SELECT count(*) AS examined,
+       bool_or(actor = ANY (%(actors)s::text[])
+               OR EXISTS (SELECT FROM unnest(%(prefixes)s::text[]) AS p(text) WHERE starts_with(actor, p.text))) IS TRUE AS known
+  FROM looked_at;
+
 -- name: read_actor_activity
 -- How many events of each kind an actor caused in each entity in the last `seconds`, among the newest max_events events of all
 -- namespaces. actors: how it may be stored; prefixes: with what it may begin. recent: those of the last rate_seconds;
--- rate_seconds of the result: the time that these cover. Copies of a topic count for the topic only. Without an event there is
--- one row.
+-- rate_seconds of the result: the time that these cover. What arrives from elsewhere, such as the
+-- copies of a topic, was not sent here. Without an event there is one row.
 WITH here AS MATERIALIZED (
     SELECT clock_timestamp() AS now, clock_timestamp() - make_interval(secs => %(seconds)s::int) AS since,
            clock_timestamp() - make_interval(secs => %(rate_seconds)s::int) AS recently
@@ -102,7 +111,7 @@ WITH here AS MATERIALIZED (
      WHERE e.recorded_at >= (SELECT since FROM here)
        AND (e.actor = ANY (%(actors)s::text[])
             OR EXISTS (SELECT FROM unnest(%(prefixes)s::text[]) AS p(text) WHERE starts_with(e.actor, p.text)))
-       AND (e.kind <> @EVENT_SENT OR e.details IS NULL OR NOT e.details ? 'published_from')
+       AND (e.kind <> @EVENT_SENT OR e.details IS NULL OR NOT e.details ?| '{published_from,from}')
      GROUP BY e.entity_id, e.kind)
 SELECT l.within AS examined, l.since, h.now,
        greatest(1, extract(epoch FROM h.now - greatest(l.since, h.recently)))::float8 AS rate_seconds, o.*

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.history import archive, properties
 from broker_core.models import Entity, EntityCounter
 from broker_core.service_bus import entities
@@ -17,7 +17,7 @@ MESSAGES, DAYS = 60_000, 3.0  # so that the last day can be compared with what i
 INCIDENT = Incident(begins=29_400, seconds=4200, absence=3900)  # within the last day; consumers are back shortly before its end
 DEPLOY, DEPLOYED_BEFORE = "orders 2.4.0", timedelta(minutes=4)  # before the incident
 CHANGED, EARLIER_LOCK, CHANGED_BEFORE = "payments", timedelta(seconds=10), timedelta(hours=30)  # before now
-OPERATOR = Actor.local("ada")
+OPERATOR = Actor("user", "ada", Right.ALL)
 _USUAL = Load(
     pickup=0.005, pickup_sigma=0.5, work_sigma=0.6, own_time_to_live=None, fails=0.03, hot_fails=2.0, consumers=2,
     reasons=("PaymentRejected", "UnknownCustomer"), bursts=0.0, outages=0.0, incident=INCIDENT,
