@@ -6,7 +6,7 @@ Packages below the families (namespaces, reads) look definitions up here and the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import ModuleType
@@ -99,6 +99,11 @@ class FamilyDefinition(ABC):
     @abstractmethod
     def delete_entity(self, address: EntityAddress, *, actor: Actor) -> Any:
         """Delete an entity with its messages."""
+
+    def entities_restored(self, namespace: str, rows: Sequence[Any], bindings: Sequence[int], actor: Actor) -> Steps:
+        """After entities that were deleted were restored, in that transaction: end the locks that were held when they were
+        deleted, and tell who caches them. rows: of `set_aside_by`. bindings: ids of those that were restored, too."""
+        yield from ()
 
     def delete_idle(self, row: Any) -> Steps:
         """Delete an entity of `idle_entities`, if the family deletes idle entities. Returns whether it was deleted."""

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     RELEASE = "release"
     IMPORT = "import"
     EXPORT = "export"
+    DELETE = "delete"  # of the entity itself (operations.deletions)
 
     @property
     def can_be_undone(self) -> bool:
@@ -166,16 +167,17 @@ class Operation:
     @property
     def can_be_undone(self) -> bool:
         """Whether there is something to undo, and time for it."""
-        return self._had_an_undo and not self.entity_is_deleted
+        return self._had_an_undo and self.entity_is_deleted == (self.kind is Kind.DELETE)
 
     @property
     def lost_with_entity(self) -> bool:
         """Whether it could be undone if its entity had not been deleted."""
-        return self._had_an_undo and self.entity_is_deleted
+        return self._had_an_undo and self.entity_is_deleted and self.kind is not Kind.DELETE
 
     @property
     def _had_an_undo(self) -> bool:
-        return self.kind.can_be_undone and self.done > 0 and self.state in (*_OVER, State.PAUSED) and self._is_kept
+        has_done = self.done > 0 or self.kind is Kind.DELETE
+        return self.kind.can_be_undone and has_done and self.state in (*_OVER, State.PAUSED) and self._is_kept
 
     @property
     def has_file(self) -> bool:
@@ -193,6 +195,12 @@ def _next_number() -> Steps[int]:
     return row.id
 
 
+def new_number() -> int:
+    """A number for a new operation, from the default database."""
+    with connections.using(connections.DEFAULT):
+        return _next_number()
+
+
 @use_case
 def _create(namespace: str, *, lines: Mapping[int, str], **values: Any) -> Steps[Operation]:
     def steps() -> Steps[Any]:
@@ -203,7 +211,7 @@ def _create(namespace: str, *, lines: Mapping[int, str], **values: Any) -> Steps
             yield call("import_store", operation_id=row.id, lines=list(lines), contents=list(lines.values()))
         return row
 
-    return _operation((yield Atomically(steps())))
+    return operation_of((yield Atomically(steps())))
 
 
 def create(
@@ -223,11 +231,9 @@ def create(
     address = selection.address
     actor.require(Right.OPERATE, address)
     check_pace(pace)
-    with connections.using(connections.DEFAULT):
-        number = _next_number()
     return _create(
         address.namespace, lines=lines or {},
-        id=number, kind=str(kind), actor=str(actor), family=str(family), path=address.path, entity_id=entity_id,
+        id=new_number(), kind=str(kind), actor=str(actor), family=str(family), path=address.path, entity_id=entity_id,
         selection=json.dumps(selection.as_json()), options=json.dumps(dict(options or {})), counted=counted, pace=pace,
     )  # fmt: skip
 
@@ -246,7 +252,7 @@ def claim_token() -> str:
 def claim(namespace: str, operation_id: int, token: str) -> Steps[Operation | None]:
     """Claim an operation to run it. None: it is paused or over, or another worker runs it."""
     rows = yield call("operation_claim", id=operation_id, claim=token, lease=LEASE)
-    return _operation(rows[0]) if rows else None
+    return operation_of(rows[0]) if rows else None
 
 
 @use_case
@@ -257,7 +263,7 @@ def end(
     rows = yield call(
         "operation_end", id=operation.id, claim=token, state=str(operation.state), to=str(to), message=message, keep=keep
     )
-    return _operation(rows[0]) if rows else None
+    return operation_of(rows[0]) if rows else None
 
 
 _CHANGES: Mapping[str, tuple[State, tuple[State, ...]]] = {
@@ -273,11 +279,13 @@ def _change(namespace: str, operation_id: int, action: str, *, actor: Actor) -> 
     stored = yield call("operation", id=operation_id)
     if not stored:
         raise EntityNotFound(f"operation {operation_id}")
-    operation = _operation(stored[0])
+    operation = operation_of(stored[0])
     actor.require(Right.OPERATE, operation.address)
+    if operation.kind is Kind.DELETE:
+        raise NotAllowed(f"Operation {operation_id} deleted an entity, which can be restored, but the operation cannot {action}.")
     to, of = _CHANGES[action]
     if action == "undo" and not operation.can_be_undone:
-        raise NotAllowed(_why_not_undo(operation))
+        raise NotAllowed(why_not_undo(operation))
     continues_file = action == "resume" and operation.kind is Kind.EXPORT
     rows = yield call(
         "operation_change",
@@ -291,7 +299,7 @@ def _change(namespace: str, operation_id: int, action: str, *, actor: Actor) -> 
         if continues_file and operation.state in of:
             raise NotAllowed(f"The file of operation {operation_id} is deleted by now. Export the messages again.")
         raise NotAllowed(f"Operation {operation_id} is {operation.state}, so it cannot {action} now. Nothing was changed.")
-    return _operation(rows[0])
+    return operation_of(rows[0])
 
 
 def change(operation: Operation, action: str, *, actor: Actor) -> Operation:
@@ -306,7 +314,7 @@ def _set_pace(namespace: str, operation: Operation, pace: float | None, *, actor
     rows = yield call("operation_set_pace", id=operation.id, pace=pace)
     if not rows:
         raise NotAllowed(f"Operation {operation.id} is over, so its pace cannot be changed.")
-    return _operation(rows[0])
+    return operation_of(rows[0])
 
 
 def set_pace(operation: Operation, pace: float | None, *, actor: Actor) -> Operation:
@@ -314,11 +322,13 @@ def set_pace(operation: Operation, pace: float | None, *, actor: Actor) -> Opera
     return _set_pace(operation.address.namespace, operation, pace, actor=actor)
 
 
-def _why_not_undo(operation: Operation) -> str:
+def why_not_undo(operation: Operation) -> str:
     if operation.state in (State.UNDONE, State.UNDOING):
         return f"Operation {operation.id} is already {operation.state}."
     if operation.kind is Kind.EXPORT:
         return "An export changes no message, so there is nothing to undo."
+    if operation.kind is Kind.DELETE:
+        return f"{operation.address} could be restored for 30 minutes. Its messages are deleted by now."
     if not operation.kind.can_be_undone:
         return f"A {operation.kind} cannot be undone: receivers may already have the messages."
     if operation.lost_with_entity:
@@ -339,7 +349,7 @@ def _first(results: list[Any]) -> Any:
 def find(operation_id: int) -> Steps[Operation | None]:
     """An operation by its number; None: there is none."""
     rows = yield call("operation", id=operation_id)
-    return _operation(rows[0]) if rows else None
+    return operation_of(rows[0]) if rows else None
 
 
 def _newest_first(lists: list[list[Operation]]) -> list[Operation]:
@@ -365,7 +375,7 @@ def newest(
         below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id,
         except_namespaces=[name.lower() for name in except_namespaces],
     )  # fmt: skip
-    return [_operation(row) for row in rows]
+    return [operation_of(row) for row in rows]
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=lambda lists: list(chain.from_iterable(lists)))
@@ -374,7 +384,8 @@ def due() -> Steps[list[int]]:
     return [row.id for row in (yield call("operations_due"))]
 
 
-def _operation(row: Any) -> Operation:
+def operation_of(row: Any) -> Operation:
+    """The operation of a row of `operation`."""
     values = row._asdict()
     address = EntityAddress(values.pop("namespace"), values.pop("path"))
     selection = Selection.of(address, values.pop("selection"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from broker_core.queue_storage.rules.names import check_account_name, check_queu
 from broker_core.store.driver import Steps
 
 from . import tidying, transfer
-from .queues import create_account, create_queue, delete_account, delete_queue
+from .queues import create_account, create_queue, delete_account, delete_queue, entities_restored
 from .rules import display_state, explaining
 from .rules.display_state import DisplayState
 
@@ -43,6 +43,9 @@ class QueueStorage(FamilyDefinition):
 
     def create_queue(self, address: EntityAddress, *, actor: Actor | None = None) -> Any:
         return create_queue(address, actor=actor)
+
+    def entities_restored(self, namespace: str, rows: Sequence[Any], bindings: Sequence[int], actor: Actor) -> Steps[None]:
+        yield from entities_restored(rows, actor)
 
     def delete_entity(self, address: EntityAddress, *, actor: Actor) -> Any:
         return delete_queue(address, actor=actor)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from broker_core import namespaces
+from broker_core import namespaces, operations
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, HistoryLevel, Right
@@ -29,6 +29,7 @@ from broker_core.queue_storage.rules.options import (
     poison_of,
 )
 from broker_core.runtime.find_or_create import find_or_create
+from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
@@ -130,7 +131,7 @@ def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
         account = yield from hold_whole(name, FAMILY)
         account_contents = yield from contents(account.id)
         yield from require_unprotected(account_contents.ids)
-        yield call("delete_entities", entity_ids=account_contents.ids, actor=str(actor or Actor.local()))
+        yield from operations.set_aside(account_contents.ids, str(actor or Actor.local()), None)
         yield from namespaces.delete_namespace.steps(name, actor=actor)
         return _contents(account_contents)
 
@@ -253,14 +254,19 @@ def set_metadata(address: EntityAddress, metadata: Mapping[str, str] | None, *, 
 
 
 @use_case
-def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """Delete a queue with its messages; its name can be reused at once (QS-087, QS-907). Raises QueueNotFound."""
+def delete_queue(address: EntityAddress, *, operation_id: int | None = None, actor: Actor | None = None) -> Steps:
+    """Delete a queue with its messages; its name can be reused at once (QS-087, QS-907). Raises QueueNotFound.
+
+    operation_id: a new number, under which it can be restored for 30 minutes (operations.restore).
+    """
     authorize(actor, Right.MANAGE, address)
 
     def steps() -> Steps:
         queue = yield from lock_queue(address)
         yield from require_unprotected([queue.id])
-        yield call("delete_entities", entity_ids=[queue.id], actor=str(actor or Actor.local()))
+        yield from operations.delete_rows(
+            queue.id, queue.address, FAMILY, str(EntityKind.QUEUE), actor or Actor.local(), operation_id
+        )
 
     yield Atomically(steps())
 
@@ -354,3 +360,13 @@ def _queue(row: Any, *, created: bool = False) -> StorageQueue:
         metadata=options.metadata,
         created=created,
     )
+
+
+def entities_restored(rows: Sequence[Any], actor: Actor) -> Steps[None]:
+    """End the leases of the messages of restored queues: they are visible, and their old receipts stop working. Delays go on.
+    rows: of `set_aside_by`."""
+    for row in rows:
+        leased = [found.sequence_number for found in (yield call("storage_leased", entity_id=row.entity_id))]
+        for at in range(0, len(leased), BATCH):
+            part = leased[at : at + BATCH]
+            yield call("storage_release", entity_id=row.entity_id, numbers=part, actor=str(actor), reason="restored")

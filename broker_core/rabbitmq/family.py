@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,11 +15,13 @@ from broker_core.store.driver import Steps
 from . import transfer
 from .connections import channels, connections
 from .messages import tidying
+from .messages.delivering import requeue_held
+from .policies import apply_policies
 from .rules import display_state, explaining
 from .rules.display_state import DisplayState
 from .topology import queue_expiry
 from .topology.queues import declare_queue, delete_queue
-from .topology.vhosts import create_vhost
+from .topology.vhosts import create_vhost, lock_vhost, topology_changed
 from .vhost_deletion import delete_vhost
 
 
@@ -54,6 +56,14 @@ class RabbitMQ(FamilyDefinition):
 
     def create_queue(self, address: EntityAddress, *, actor: Actor | None = None) -> Any:
         return declare_queue(address, actor=actor)
+
+    def entities_restored(self, namespace: str, rows: Sequence[Any], bindings: Sequence[int], actor: Actor) -> Steps[None]:
+        """Held messages are ready again, each as a failed delivery."""
+        for row in rows:
+            yield from requeue_held(row.entity_id, actor)
+        host = yield from lock_vhost(namespace)
+        yield from topology_changed(host.id, queues=[row.entity_id for row in rows], bindings=bindings)
+        yield from apply_policies(host, actor)  # those of now
 
     def delete_entity(self, address: EntityAddress, *, actor: Actor) -> Any:
         return delete_queue(address, actor=actor)

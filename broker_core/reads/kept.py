@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import TERMINAL_KINDS, Actor, BodyKind, Right
+from broker_core.common.types import TERMINAL_KINDS, Actor, BodyKind, EntityAddress, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
@@ -25,6 +25,7 @@ class KeptMessage:
     """What is kept of a message that ended; its events say the rest. until: it can be read until then, by the namespace's clock,
     and for at most seven days of real time. The properties, body_kind, body_size and encoded are those of a MessageDetail."""
 
+    address: EntityAddress
     entity_id: int
     sequence_number: int
     until: datetime
@@ -49,15 +50,19 @@ def kept_message(
     end = next((event for event in reversed(own) if event.kind in TERMINAL_KINDS), None)
     if end is None:
         return None
-    (period,) = yield call("kept_period", entity_id=entity_id)
+    entities = yield call("kept_period", entity_id=entity_id)
+    if not entities:
+        return None
+    [entity] = entities
     key = {"entity_id": entity_id, "sequence_number": sequence_number, "removed_at": end.recorded_at, "ended_at": end.at}
-    for slots in (_likely_slots(end.recorded_at, period.keep_messages_for), list(SLOTS)):
+    for slots in (_likely_slots(end.recorded_at, entity.keep_messages_for), list(SLOTS)):
         rows = yield call("read_kept_message", slots=slots, **key)
         if rows:
             [row] = rows
             return KeptMessage(
-                entity_id, sequence_number, end.at + row.kept_for, row.slot, end.recorded_at, row.properties or {},
-                pairs(row.application_properties), BodyKind(row.body_kind), row.body_size, row.encoded,
+                EntityAddress(entity.namespace, entity.path), entity_id, sequence_number, end.at + row.kept_for, row.slot,
+                end.recorded_at, row.properties or {}, pairs(row.application_properties), BodyKind(row.body_kind), row.body_size,
+                row.encoded,
             )  # fmt: skip
     return None
 
@@ -67,7 +72,7 @@ def kept_body(
     message: KeptMessage, *, offset: int = 0, length: int = BODY_BYTES, actor: Actor | None = None
 ) -> Steps[Body | None]:
     """As `body`, of a kept message; None: it is kept no longer. Raises NotAuthorized without Right.SEE_BODIES."""
-    require(actor, Right.BROWSE | Right.SEE_BODIES, f"entity {message.entity_id}")
+    require(actor, Right.BROWSE | Right.SEE_BODIES, message.address)
     if offset < 0 or length < 0:
         raise InvalidArgument("range", "offset and length must not be negative")
     rows = yield call(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from broker_core.store.statements import call
 from . import sweeps, transfer
 from .configured_limits import limits
 from .entities import create_queue, delete_entity, shared_access
-from .entities.lifecycle import delete_idle
+from .entities.lifecycle import delete_idle, entities_restored
 from .messages import tidying
 from .rules import display_state, explaining
 from .rules.display_state import DisplayState
@@ -66,6 +66,9 @@ class ServiceBus(FamilyDefinition):
 
     def create_queue(self, address: EntityAddress, *, actor: Actor | None = None) -> Any:
         return create_queue(address, actor=actor)
+
+    def entities_restored(self, namespace: str, rows: Sequence[Any], bindings: Sequence[int], actor: Actor) -> Steps[None]:
+        yield from entities_restored(rows, actor)
 
     def delete_entity(self, address: EntityAddress, *, actor: Actor) -> Any:
         return delete_entity(address, actor=actor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
 from django.forms import Field, Form
@@ -106,20 +107,29 @@ def changed(page: SettingsPage, changes: Mapping[str, Any], effect: Preview) -> 
 
 
 def delete_entity(
-    request: HttpRequest, entity: EntityRow, *, typed: str, count: int, delete: Callable[[], Any], after: str
+    request: HttpRequest, entity: EntityRow, *, typed: str, count: int, delete: Callable[[int], Any], after: str
 ) -> HttpResponse:
-    """GET asks the user to type the name; POST deletes. typed: the name. count: messages deleted with it. after: next URL."""
+    """GET asks the user to type the name; POST deletes. typed: the name. count: messages deleted with it. delete: gets the number
+    of the operation under which it can be restored. after: next URL."""
     address = entity.address
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=typed)
     undoable = operations.newest(entity_id=entity.id, undoable=True)
     context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count, "undoable": undoable}
     if not form.is_valid():
         return show_form(request, "entity_delete", form, **context)
+    operation_id = operations.new_number()
     done = act(
-        request, f"delete {entity.kind}", address, delete,
+        request, f"delete {entity.kind}", address, lambda: delete(operation_id),
         says=lambda _: f"Deleted the {entity.kind} {address} with {plural(count, 'message')}.",
+        undo=lambda _: restore_url(operation_id, address),
     )  # fmt: skip
     return show_form(request, "entity_delete", form, done=done, **context) if done.error else HttpResponseRedirect(after)
+
+
+def restore_url(operation_id: int, address: EntityAddress) -> str:
+    """Where the Undo button of a deletion posts to."""
+    query = urlencode({"action": "undo", "next": reverse("explorer:entity", args=(address.namespace, address.path))})
+    return f"{reverse('explorer:operation_change', args=(operation_id,))}?{query}"
 
 
 def to_entity(address: EntityAddress) -> HttpResponse:

@@ -20,7 +20,7 @@ class StartForm(forms.Form):
     """What a list's page asks for. numbers: only these; else all that match `filter`, none with a higher number than up_to.
     next: the page to return to. all: act on the filter, whatever is selected. confirmed: it was asked before."""
 
-    kind = forms.ChoiceField(choices=[(str(kind), str(kind)) for kind in Kind if kind is not Kind.IMPORT])
+    kind = forms.ChoiceField(choices=[(str(kind), str(kind)) for kind in Kind if kind not in (Kind.IMPORT, Kind.DELETE)])
     tab = forms.CharField(required=False, max_length=40)
     filter = forms.CharField(required=False, max_length=2_000, strip=False)
     up_to = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)

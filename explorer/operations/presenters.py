@@ -46,6 +46,7 @@ VERBS = {
     Kind.PURGE: Verb("Purge", "Purging", "Purged", "trash", "leave the list; after 30 minutes they are deleted."),
     Kind.RELEASE: Verb("Release", "Releasing", "Released", "unlock", "become available at once; their holders lose them."),
     Kind.IMPORT: Verb("Import", "Importing", "Imported", "up", "are sent as new messages."),
+    Kind.DELETE: Verb("Delete", "Deleting", "Deleted", "trash", "are deleted with it after 30 minutes."),
     Kind.EXPORT: Verb("Export", "Exporting", "Exported", "down", "are written to a file, which is kept for a day."),
 }
 MOVING = (Kind.RESUBMIT, Kind.REPAIR, Kind.MOVE)  # they leave copies elsewhere
@@ -101,8 +102,16 @@ class Line:
     def title(self) -> str:
         """What it does, with its count."""
         operation = self.operation
+        if operation.kind is Kind.DELETE:
+            return f"Deleted {self.deleted} ({plural(operation.done, 'message')})"
         number = plural(operation.counted, "message") if operation.counted is not None else "all matching messages"
         return f"{self.verb.verb} {number}{self.target}"
+
+    @property
+    def deleted(self) -> str:
+        """The entity that it deleted: "queue demo/orders"."""
+        address = self.operation.address
+        return f"{self.operation.options.get('entity', 'queue')} {address.namespace}/{address.path}"
 
     @property
     def target(self) -> str:
@@ -151,7 +160,12 @@ class Line:
 
     @property
     def undo_verb(self) -> str:
-        return "Restore" if self.operation.kind is Kind.ARCHIVE else "Undo"
+        return "Restore" if self.operation.kind in (Kind.ARCHIVE, Kind.DELETE) else "Undo"
+
+    @property
+    def undo_text(self) -> str:
+        """The text of the button that undoes it."""
+        return self.undo_verb if self.operation.kind is Kind.DELETE else f"{self.undo_verb} {self.operation.done:,}"
 
     @property
     def undo_left(self) -> str:
@@ -164,6 +178,8 @@ class Line:
     @property
     def undo_effect(self) -> str:
         """What an undo does."""
+        if self.operation.kind is Kind.DELETE:
+            return "It returns with its messages, settings and keys; locks that were held then have ended."
         if self.operation.kind is Kind.IMPORT:
             return "Imported messages that still wait are removed; what was received stays, and is listed."
         if self.operation.kind in MOVING:
@@ -173,6 +189,8 @@ class Line:
     @property
     def what(self) -> str:
         """Which messages."""
+        if self.operation.kind is Kind.DELETE:
+            return "with all its messages"
         chosen = self.operation.selection
         if file := self.operation.options.get("file"):
             return f"from {file}"
@@ -220,6 +238,8 @@ def undo_report(operation: Operation) -> str:
     """The result of an undo."""
     if operation.state is State.UNDOING:
         return f"Undoing operation {operation.id}."
+    if operation.kind is Kind.DELETE:
+        return f"Restored the {Line(operation).deleted} with {plural(operation.done, 'message')}."
     left = operation.done - operation.undone
     way = "removed" if operation.kind is Kind.IMPORT else "returned"
     text = f"Undone: {plural(operation.undone, 'message')} {way}."

@@ -177,6 +177,8 @@ def _work(operation: Operation, numbers: list[int]) -> Work:
         case Kind.EXPORT:
             part = definition_of(operation.family).transfer
             return lambda: core.export_lines(batch, lambda row: message_line(row, part))
+        case Kind.DELETE:
+            raise AssertionError("a deletion is done when it is recorded")
 
 
 def _moving(batch: Batch, move: Move) -> Steps[Outcome]:

@@ -8,14 +8,16 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from broker_core import reads
+from broker_core import operations, reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import BROKER, TERMINAL_KINDS, EntityAddress, Right
+from broker_core.operations import Kind
 from broker_core.reads import DeletedEntity, EventFilter
 from explorer.frames.forms.queries import DeletedQuery
 from explorer.frames.lists import TabView
 from explorer.frames.shell import May, address_of, cleaned, page, show
 from explorer.live.page import LiveRequest
+from explorer.operations.presenters import Line
 
 HISTORY, SETTINGS = "history", "settings"
 
@@ -58,6 +60,7 @@ def record(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "clock": deleted.clock,
         "broker": BROKER,
         "replaced": _exists(deleted.address, request),
+        "restorable": _restorable(request, deleted),
         "tab": tab,
         "tabs": [TabView(slug, slug, icon, None, slug == tab) for slug, icon in ((HISTORY, "gone"), (SETTINGS, "gear"))],
         "settings": _settings(deleted),
@@ -66,6 +69,14 @@ def record(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         event_filter = EventFilter(entity_id=deleted.id, kinds=tuple(TERMINAL_KINDS))
         context["events"] = reads.events(event_filter, cursor=query["cursor"] or None, actor=request.actor)
     return show(request, "deleted_entity", context)
+
+
+def _restorable(request: HttpRequest, deleted: DeletedEntity) -> Line | None:
+    """The deletion, if it can be undone, and by this user."""
+    if Right.MANAGE not in request.actor.rights:
+        return None
+    found = operations.newest(entity_id=deleted.id, kind=Kind.DELETE, undoable=True, limit=1)
+    return Line(found[0]) if found else None
 
 
 def _settings(deleted: DeletedEntity) -> list[tuple[str, Any]]:

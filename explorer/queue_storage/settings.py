@@ -76,7 +76,7 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     request.actor.require(Right.MANAGE, address)
     return delete_entity(
         request, entity, typed=address.path, count=entity.counts.total,
-        delete=lambda: queue_storage.delete_queue(address, actor=request.actor),
+        delete=lambda number: queue_storage.delete_queue(address, operation_id=number, actor=request.actor),
         after=reverse("explorer:namespace", args=(address.namespace,)),
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
 from explorer.frames import presenters as presenters_of_all
 from explorer.frames.forms.typed_name import TypedNameForm
+from explorer.frames.settings_page import restore_url
 from explorer.frames.shell import act, cleaned, page, show_form
 from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
@@ -195,10 +196,12 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             page_title="delete",
             place="queues",
         )
+    number = operations.new_number()
     done = act(
         request, "delete queue", queue.address,
-        lambda: rabbitmq.delete_queue(queue.address, **conditions.cleaned_data, actor=request.actor),
+        lambda: rabbitmq.delete_queue(queue.address, **conditions.cleaned_data, operation_id=number, actor=request.actor),
         says=lambda ready: f"Deleted the queue {queue.address.path} with {ready:,} ready messages; none was dead-lettered.",
+        undo=lambda _: restore_url(number, queue.address) if operations.find(number) else "",
     )  # fmt: skip
     if done.error:
         return draw(

@@ -140,7 +140,8 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     request.actor.require(Right.MANAGE, address)
     return delete_entity(
         request, entity, typed=address.name, count=_messages_of(request, entity),
-        delete=lambda: entities.delete_entity(address, actor=request.actor), after=_after_deleting(address),
+        delete=lambda number: entities.delete_entity(address, operation_id=number, actor=request.actor),
+        after=_after_deleting(address),
     )  # fmt: skip
 
 

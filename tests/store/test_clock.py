@@ -49,7 +49,10 @@ OF_REAL_TIME = {
         ("operation", "operations", "operation_create", "operation_claim", "operation_progress", "operation_end"),
         "an operation is a person's, in real time",
     ),
-    **dict.fromkeys(("operation_change", "operations_due"), "an operation is a person's, in real time"),
+    **dict.fromkeys(("operation_change", "operations_due", "operation_of_deletion"), "an operation is a person's, in real time"),
+    **dict.fromkeys(
+        ("set_aside_by", "restore_entities", "end_set_aside"), "a deleted entity can be restored for 30 real minutes"
+    ),
     **dict.fromkeys(
         ("hide", "keep_originals", "purge_hidden", "forget_operations"), "an operation can be undone for 30 real minutes"
     ),

@@ -401,6 +401,13 @@ counted AS (
     -- include: storage_ended_holds
 )
 
+-- name: storage_leased
+-- The messages of a queue that a get, or an update after one, has made invisible.
+SELECT m.sequence_number FROM vitrine_entity_now AS e JOIN vitrine_message AS m ON m.entity_id = e.id
+ WHERE e.id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.visible_at > e.now
+   AND m.hold_kind IN (@HOLD_GET, @HOLD_UPDATE)
+ ORDER BY m.sequence_number;
+
 -- name: storage_release_unclaimed
 -- Make the messages of a cancelled get visible again; that get is not counted. Messages received or changed since are skipped.
 WITH

@@ -249,6 +249,17 @@ def _requeue(key: tuple[EntityAddress, _Requeue], tokens: Sequence[UUID]) -> Ste
     return (yield from steps())
 
 
+def requeue_held(queue_id: int, actor: Actor) -> Steps[None]:
+    """Requeue all messages that connections hold of a queue which was restored, in the transaction that does so, as failed
+    deliveries. One at its delivery limit stays, and is dead-lettered after its next failure."""
+    held = yield call("rabbit_held_of", entity_id=queue_id)
+    for counts in (True, False):
+        how = _Requeue(str(actor), counts=counts, delivered=True, kind=int(EventKind.LOCK_LOST), reason="restored")
+        for at in range(0, len(held), BATCH):
+            tokens = [row.lock_token for row in held[at : at + BATCH]]
+            yield call("rabbit_requeue", entity_id=queue_id, **_token_columns(tokens), **how._asdict())
+
+
 def requeue_undelivered(transaction: RoutingTransaction, queue: QueueInfo, tokens: Sequence[UUID]) -> Steps[list[int]]:
     """Requeue messages that never reached their client, in the caller's transaction, which delivers or removes them. Returns
     their sequence numbers."""

@@ -499,6 +499,12 @@ SELECT m.sequence_number, m.lock_token, m.owner_id
    AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.owner_id IS NOT NULL
  ORDER BY m.sequence_number;
 
+-- name: rabbit_held_of
+-- The unacknowledged messages of a queue.
+SELECT m.lock_token FROM vitrine_message AS m
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.owner_id IS NOT NULL
+ ORDER BY m.sequence_number;
+
 -- name: rabbit_held
 -- The unacknowledged messages of a connection, by queue. The ledger has their number, which bounds the scan of each queue.
 WITH queue AS MATERIALIZED (

@@ -23,7 +23,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from . import effective, queue_expiry
-from .queue_removal import remove_queues
+from .queue_removal import Restorable, remove_queues
 from .vhosts import LockedVhost, changing, lock_vhost, require_vhost, topology_changed
 
 
@@ -82,13 +82,15 @@ def delete_queue(
     if_unused: bool = False,
     if_empty: bool = False,
     owner_id: int | None = None,
+    operation_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Delete a queue with its messages and bindings; nothing is dead-lettered (RMQ-028). Returns how many messages were ready.
 
     A missing queue is not an error, and returns 0 (RMQ-325). if_unused, if_empty: refuse if it has consumers or ready messages
     (RMQ-326). owner_id: the deleting connection, which may delete its exclusive queues; for connections, quorum queues do not
-    support these conditions (RMQ-385).
+    support these conditions (RMQ-385). operation_id: a new number, under which it can be restored for 30 minutes
+    (operations.restore), unless it is exclusive.
     """
 
     def change(host: LockedVhost) -> Steps:
@@ -105,7 +107,10 @@ def delete_queue(
             raise errors.queue_in_use(host.name, row.name)
         if if_empty and row.ready > 0:
             raise errors.queue_not_empty(host.name, row.name)
-        yield from remove_queues(host.id, [row.id], actor)
+        restorable = None
+        if operation_id is not None and row.owner_id is None:
+            restorable = Restorable(EntityAddress(host.name, row.name), operation_id)
+        yield from remove_queues(host.id, [row.id], actor, restorable=restorable)
         forget(address)
         return row.ready
 

@@ -3,19 +3,22 @@ settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from broker_core import operations
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import SUBSCRIPTIONS, Actor, EntityAddress, EntityKind, EntityStatus, Family, Right
 from broker_core.namespaces.namespaces import Namespace, namespace_to_configure
 from broker_core.namespaces.protection import record_revisions, require_unprotected
 from broker_core.runtime.find_or_create import find_or_create
+from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
 from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.messages.operating import drop_locks
+from broker_core.service_bus.messages.tidying import end_expired_locks
 from broker_core.service_bus.rules.entity_settings import (
     FORWARDS,
     Settings,
@@ -172,9 +175,10 @@ def delete_subscription(address: EntityAddress, *, actor: Actor | None = None) -
 
 
 @use_case
-def delete_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
-    """Delete the queue, topic or subscription of this address."""
-    yield from _delete(None, address, actor)
+def delete_entity(address: EntityAddress, *, operation_id: int | None = None, actor: Actor | None = None) -> Steps[None]:
+    """Delete the queue, topic or subscription of this address. operation_id: a new number, under which it can be restored for 30
+    minutes (operations.restore)."""
+    yield from _delete(None, address, actor, operation_id)
 
 
 # Find
@@ -343,14 +347,14 @@ def _after_change(before: Entity, after: Settings, namespace: Namespace, actor: 
         yield from drop_locks.steps(before.address, actor=by)
 
 
-def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps[None]:
+def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None, operation_id: int | None = None) -> Steps[None]:
     actor = _authorize_configuration(address, actor)
 
     def steps() -> Steps:
         yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         current = yield from lock_entity(address, kind)
         yield from require_unprotected([current.id])
-        yield from _delete_locked(current, actor)
+        yield from _delete_locked(current, actor, operation_id)
 
     yield Atomically(steps())
 
@@ -375,22 +379,35 @@ def delete_idle(row: Any) -> Steps[bool]:
         return False
 
 
-def _delete_locked(current: Entity, actor: Actor) -> Steps[None]:
+def _delete_locked(current: Entity, actor: Actor, operation_id: int | None = None) -> Steps[None]:
     """Delete an entity whose row is locked."""
-    yield call("delete_entities", entity_ids=[current.id], actor=str(actor))
+    yield from operations.delete_rows(current.id, current.address, Family.SERVICE_BUS, str(current.kind), actor, operation_id)
     if isinstance(current, Topic):  # the topic first: publishing locks its counter before its subscriptions'
-        yield from _delete_subscriptions(current, actor)
+        yield from _delete_subscriptions(current, actor, operation_id)
     elif isinstance(current, Subscription):
         yield from fanout_changed(current.topic_id)
     yield from wake([current.id])  # waiting calls are refused
 
 
-def _delete_subscriptions(topic: Topic, actor: Actor) -> Steps[None]:
+def _delete_subscriptions(topic: Topic, actor: Actor, operation_id: int | None) -> Steps[None]:
     rows = yield call(
         "list_entities", namespace=topic.address.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id
     )
-    yield call("delete_entities", entity_ids=[row.id for row in rows], actor=str(actor))
+    yield from operations.set_aside([row.id for row in rows], str(actor), operation_id)
     yield from wake([row.id for row in rows])
+
+
+def entities_restored(rows: Sequence[Any], actor: Actor) -> Steps[None]:
+    """End the locks that were held when these entities were deleted, as failed deliveries, and have the rules of topics read
+    again. rows: of `set_aside_by`."""
+    for topic_id in {row.topic_id or row.entity_id for row in rows if row.kind != str(QUEUE)}:
+        yield from fanout_changed(topic_id)
+    for row in rows:
+        if row.kind != str(TOPIC):
+            yield call("drop_session_locks", entity_id=row.entity_id, session_id=None)
+            deadlines = BATCH
+            while deadlines == BATCH:
+                deadlines = (yield from end_expired_locks(row.entity_id, dropped_by=str(actor))).deadlines
 
 
 def _get(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps:

@@ -20,6 +20,20 @@ VALUES (%(id)s, %(kind)s, %(actor)s, %(family)s, %(namespace)s, %(path)s, %(enti
         %(counted)s::bigint, %(pace)s::float8, 'queued', 0, 0, 0, '{}', '[]', 0, 0, 0, clock_timestamp(), '', '')
 RETURNING *;
 
+-- name: operation_of_deletion
+-- Record the deletion of an entity, in its transaction, as an operation that is done and can be undone for `keep`.
+INSERT INTO vitrine_operation (id, kind, actor, family, namespace, path, entity_id, selection, options, counted, state, done,
+                               skipped, failed, reasons, listed, position, undone, undo_position, requested_at, started_at,
+                               finished_at, kept_until, claimed_by, message)
+VALUES (%(id)s, 'delete', %(actor)s, %(family)s, %(namespace)s, %(path)s, %(entity_id)s, %(selection)s::jsonb,
+        %(options)s::jsonb, %(messages)s::bigint, 'done', %(messages)s::bigint, 0, 0, '{}', '[]', 0, 0, 0, clock_timestamp(),
+        clock_timestamp(), clock_timestamp(), clock_timestamp() + %(keep)s::interval, '', '');
+
+-- name: operation_restored
+-- Record that a deletion was undone.
+UPDATE vitrine_operation SET state = 'undone', undone = done WHERE id = %(id)s AND kind = 'delete' AND state = 'done'
+RETURNING *;
+
 -- name: operation_claim
 -- Claim an operation that is queued, or whose worker has died, for `lease`. No row: it is not to be run, or runs elsewhere.
 UPDATE vitrine_operation
@@ -85,10 +99,11 @@ SELECT o.*, clock_timestamp() AS read_at, e.id IS NULL OR e.deleted_at IS NOT NU
 -- include: operation_as_read
  WHERE (%(kind)s::text IS NULL OR o.kind = %(kind)s)
    AND (%(part)s = '' OR strpos(lower(o.namespace || '/' || o.path), %(part)s) > 0)
-   AND (NOT %(undoable)s::boolean OR (o.done > 0 AND o.kind NOT IN ('release', 'export')
-                                      AND o.state IN ('done', 'stopped', 'failed')
+   AND (NOT %(undoable)s::boolean OR (o.state IN ('done', 'stopped', 'failed')
                                       AND (o.kept_until IS NULL OR o.kept_until > clock_timestamp())
-                                      AND e.id IS NOT NULL AND e.deleted_at IS NULL))
+                                      AND CASE o.kind WHEN 'delete' THEN e.deleted_at IS NOT NULL
+                                               ELSE o.done > 0 AND o.kind NOT IN ('release', 'export')
+                                                    AND e.id IS NOT NULL AND e.deleted_at IS NULL END))
    AND (NOT %(open_only)s::boolean OR o.state IN ('queued', 'running', 'paused', 'undoing'))
    AND lower(o.namespace) <> ALL (%(except_namespaces)s::text[])
    AND o.id < %(below)s AND (%(entity_id)s::bigint IS NULL OR o.entity_id = %(entity_id)s)

@@ -814,9 +814,9 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
 -- name: kept_period
--- How long ended messages of the entity's namespace are kept now.
-SELECT (SELECT n.keep_messages_for FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
-         WHERE e.id = %(entity_id)s) AS keep_messages_for;
+-- The address of an entity, which may be deleted, and how long ended messages of its namespace are kept now.
+SELECT n.name AS namespace, e.path, n.keep_messages_for
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE e.id = %(entity_id)s;
 
 -- name: read_kept_message
 -- What is kept of a message that ended, without its body. removed_at, ended_at: the real time, and the namespace's, of the event
