@@ -132,4 +132,4 @@ def _show(request: HttpRequest, stored: PeriodicTask, *, form: ScheduleForm | No
     }  # fmt: skip
     status = done.status if done.error else 400 if form and form.errors else 200
     parts = Live({"explorer/administration/_task_runs.html": 0.0}, refresh_seconds=REFRESH_SECONDS)
-    return show(request, "administration/task", context, fragment="administration/task", status=status, live=parts)
+    return show(request, "administration/task", context, status=status, live=parts)
