@@ -20,7 +20,7 @@ from explorer import sandbox_names
 from explorer.charts import changes, sparklines, traffic
 from explorer.demo.designed import designed_failures
 from explorer.demo.menu import MENU, MENU_SECONDS
-from explorer.frames import background_tasks, figures, presenters
+from explorer.frames import background_tasks, figures, presenters, questions
 from explorer.frames.family import pages_of
 from explorer.frames.forms.queries import NowQuery
 from explorer.frames.recent import LARGE, CacheByKey, Recent
@@ -55,13 +55,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A problem as a row of the list."""
+    """A problem as a row of the list. question: the one about the history that fits it."""
 
     item: Item
     icon: str
     url: str
     action: Action
     trend: sparklines.Trend | None
+    question: Action | None = None
 
     @property
     def text(self) -> str:
@@ -179,6 +180,7 @@ _MAIN = {  # by rule: the word and the icon of its action, and of its row
     "quota": ("Open queue", "forward", "warning"),
     "task": ("Open tasks", "system", "warning"),
 }
+_QUESTIONS = {"dead": "lost", "poison": "lost", "receivers": "who", "old": "slow", "quota": "slow"}
 _PAGES = {"receivers": "receiver", "disabled": "entity_settings"}  # instead of the entity's page, if the family has it
 _RIGHTS = {"receivers": Right.LISTEN, "disabled": Right.MANAGE}
 
@@ -198,7 +200,16 @@ def _entry(item: Item, request: HttpRequest) -> Entry:
         elif own_page:
             word, icon = "Open queue", "forward"
     trend = sparklines.trend(item.trend, "Dead letters" if item.rule == "dead" else "Messages")
-    return Entry(item, mark, url, Action(word, target, icon), trend)
+    return Entry(item, mark, url, Action(word, target, icon), trend, _question(item))
+
+
+def _question(item: Item) -> Action | None:
+    """The question that a problem of an entity raises, with its reason."""
+    slug = _QUESTIONS.get(item.rule)
+    if slug is None or item.entity is None or item.entity.kind not in questions.ANALYSED:
+        return None
+    reason = item.reason.reason if item.reason else ""
+    return Action(questions.TITLES[slug], questions.question_about(item.entity, slug, reason=reason), "chart")
 
 
 def _group_url(entity: EntityRow, item: Item) -> str:

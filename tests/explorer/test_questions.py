@@ -60,6 +60,11 @@ def test_a_group_of_rabbitmq_asks_about_the_queue_in_which_its_messages_died(db,
     assert links == [("lost", {"queue": str(reads.entity(mail).id), "reason": "rejected"})]
 
 
+def test_a_problem_of_now_asks_the_question_that_fits_it(shop, as_):
+    links = asked(as_("viewer").get(f"/?namespace={shop.namespace}&list=all"))
+    assert ("lost", {"queue": str(reads.entity(shop).id), "reason": "PaymentRefused"}) in links
+
+
 @pytest.mark.parametrize("page", ["/entities/{0}", "/namespaces/{0.namespace}/", "/insights/?entity={0}", "/analyses/?queue={1}"])
 def test_insights_and_analyses_open_on_the_namespace_of_the_last_page(shop, as_, page):
     client = as_("viewer")
