@@ -82,6 +82,7 @@ CREATE TABLE vitrine_message (
     consumer_id             bigint,
     priority                smallint,                 -- in a priority queue of RabbitMQ
     ready_priority          smallint,                 -- the same, while no connection holds the message
+    deliveries_before       integer,                  -- of a dead letter: how often it was delivered before
     PRIMARY KEY (entity_id, subqueue, state, sequence_number)
 ) WITH (
     fillfactor = 50,                                  -- room for a lock on the same page: HOT, and a third of the WAL

@@ -275,4 +275,44 @@ class Migration(migrations.Migration):
                 "constraints": [models.UniqueConstraint(fields=("owner", "lesson"), name="vitrine_lesson_of_person")],
             },
         ),
+        migrations.CreateModel(
+            name="Load",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("queue", models.CharField(max_length=260)),
+                ("settings", models.JSONField()),
+                ("state", models.JSONField(default=dict)),
+                ("started_at", models.DateTimeField()),
+                ("until", models.DateTimeField()),
+                ("end", models.CharField(blank=True, default="", max_length=300)),
+                ("note", models.CharField(blank=True, default="", max_length=300)),
+                ("lease", models.CharField(blank=True, default="", max_length=16)),
+                ("leased_until", models.DateTimeField()),
+                (
+                    "sandbox",
+                    models.OneToOneField(on_delete=models.CASCADE, related_name="+", to="explorer.sandbox"),
+                ),
+            ],
+            options={
+                "db_table": "vitrine_load",
+            },
+        ),
+        migrations.CreateModel(
+            name="Scenario",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80)),
+                ("text", models.TextField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "owner",
+                    models.ForeignKey(on_delete=models.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+            ],
+            options={
+                "db_table": "vitrine_scenario",
+                "ordering": ["name"],
+                "constraints": [models.UniqueConstraint(fields=("owner", "name"), name="vitrine_scenario_name")],
+            },
+        ),
     ]
