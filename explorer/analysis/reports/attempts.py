@@ -11,6 +11,7 @@ from broker_core.common.types import EventKind
 from explorer.charts.chart import WIDTHS
 from explorer.charts.labels import brief
 from explorer.charts.rows import gantt
+from explorer.frames.actors import shown_actor
 from explorer.frames.presenters import actor_name
 from explorer.frames.timeline import words
 
@@ -56,6 +57,11 @@ def margin(count: int, of: int, others: int, of_others: int, z: float = Z95) -> 
 def receiver_name(actor: str | None) -> str:
     """Who received, for people. Empty or None: unknown."""
     return actor_name(actor) if actor else "an unknown receiver"
+
+
+def receiver_link(actor: str | None) -> Link | str:
+    """The name, which leads to the receiver's page."""
+    return Link(receiver_name(actor), shown_actor(actor).url) if actor else receiver_name(actor)
 
 
 def messages_section(scope: Scope, deliveries: Iterable[Any], title: str) -> Section:

@@ -103,7 +103,7 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
     to = f" to {receiver_name(values['receiver'])}" if "receiver" in request.GET else ""
     context |= {
         "ending": f"{to}{messages.ENDINGS[values['deliveries']][0]}", "receiver": chosen.subject.family.texts.receiver,
-        "rows": [(*row, words(EventKind(row[0].outcome), family).word, receiver_name(row[0].received_by)) for row in rows],
+        "rows": [(*row, words(EventKind(row[0].outcome), family).word) for row in rows],
     }  # fmt: skip
     return shell.show(request, "analysis/deliveries", context)
 

@@ -11,7 +11,7 @@ from typing import Any
 from broker_core.common.durations import human
 from explorer.charts.labels import brief
 
-from .attempts import messages_section, receiver_name
+from .attempts import messages_section, receiver_link
 from .forms import ReportForm
 from .listing import messages_url
 from .report import Analysis, Column, Link, Report, Section, by_interval, counted, duration, percent
@@ -178,7 +178,7 @@ def _receivers(scope: Scope, receivers: Sequence[Any], by_receiver: Mapping[str,
         lost = by_receiver[receiver.receiver]
         endings = (("all", receiver.deliveries), ("lost", receiver.lost))
         numbers = (_link(scope, scope.query, count, ending, receiver.receiver) for ending, count in endings)
-        data.append((receiver_name(receiver.receiver), *numbers, receiver.lost / receiver.deliveries, *lost.columns, lost.last))
+        data.append((receiver_link(receiver.receiver), *numbers, receiver.lost / receiver.deliveries, *lost.columns, lost.last))
     return Section.with_table("receivers", "By receiver", RECEIVERS, data)
 
 

@@ -11,7 +11,7 @@ from explorer.charts.labels import brief
 from explorer.charts.rows import ShareRow, named_heat_map, share_rows
 
 from ..survival import FEWEST
-from .attempts import margin, receiver_name, wilson
+from .attempts import margin, receiver_link, receiver_name, wilson
 from .forms import ReportForm
 from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, duration, percent
@@ -136,7 +136,7 @@ def _table(scope: Scope, rows: Sequence[Any], noun: str) -> Section:
             url = messages_url(scope.query, span.start, span.end, deliveries=ending, receiver=row.receiver)
             links[name] = Link(getattr(row, name), url)
         data.append((
-            receiver_name(row.receiver), links["deliveries"], row.queues, links["succeeded"], links["lost"],
+            receiver_link(row.receiver), links["deliveries"], row.queues, links["succeeded"], links["lost"],
             links["rejected"], links["failed"], count / row.deliveries, *wilson(count, row.deliveries), duration(row.work_us),
             duration(row.work_95_us), row.last_at,
         ))  # fmt: skip
