@@ -96,8 +96,8 @@ class ShownNode:
         return self.kind in (Kind.ENTITY, Kind.GROUP)
 
     def at(self, x: float, y: float) -> str:
-        """Attributes of a place in the box."""
-        return mark_safe(f'x="{self.box.x + x:g}" y="{self.box.y + y:g}"')
+        """Attributes of a place in the box, from its upper left corner."""
+        return mark_safe(f'x="{x:g}" y="{y:g}"')
 
     @property
     def at_icon(self) -> str:

@@ -17,7 +17,7 @@ DESIGNED = (
     _dead("orders", "Some orders name no customer.", MAX_DELIVERY_COUNT_EXCEEDED),
     _dead("payments", "Bank transfers outlast their lock.", MAX_DELIVERY_COUNT_EXCEEDED),
     _dead("invoices", "Some invoices are invalid.", *(reason for reason, _ in REJECTIONS)),
-    _dead("notifications", "They expire while the app is offline.", TTL_EXPIRED),
+    _dead("notifications", "The app is offline at times.", TTL_EXPIRED),
     _dead(SUBSCRIPTION_PATHS["returns"], "Some returns have no receipt.", NO_RECEIPT),
     _dead(PLAYGROUND, "Examples to repair and resubmit.", ADDRESS_UNKNOWN, MAX_DELIVERY_COUNT_EXCEEDED),
     DesignedFailure(PLAYGROUND, "receivers", "For your own experiments."),
