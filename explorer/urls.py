@@ -26,6 +26,7 @@ from .pages import (
     compare,
     configuration,
     deleted,
+    entity_page,
     glossary,
     insights,
     locks,
@@ -49,6 +50,8 @@ from .time_travel.pages import or_past
 app_name = "explorer"
 
 ENTITY = addresses.ENTITY
+
+_entity = entity_page.at_canonical_address(columns.remembering(deleted.or_record(or_past(by_family("entity")))))
 
 urlpatterns = [
     path("", now.now, name="now"),
@@ -93,13 +96,14 @@ urlpatterns = [
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("namespace-settings/<namespace:namespace>/", namespaces.change, name="namespace_settings"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
-    path(f"entities/{ENTITY}", columns.remembering(deleted.or_record(or_past(by_family("entity")))), name="entity"),
+    path(f"entities/{ENTITY}", _entity, name="entity"),
     path(f"pause/{ENTITY}", pausing.pause, name="entity_pause"),
     path(f"protect/{ENTITY}", protection.protect, name="entity_protect"),
     path(f"revisions/{ENTITY}", revisions.revisions, name="entity_revisions"),
     path(f"settings/{ENTITY}", by_family("entity_settings"), name="entity_settings"),
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
     path("filter-suggestions/", suggestions.general, name="general_suggestions"),
+    path("suggestions/<slug:name>/", suggestions.of_vocabulary, name="suggestions"),
     path(f"filter-suggestions/{ENTITY}", suggestions.suggestions, name="filter_suggestions"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),

@@ -362,16 +362,20 @@ def newest(
     open_only: bool = False,
     undoable: bool = False,
     kind: Kind | None = None,
-    part: str = "",
+    state: State | None = None,
+    by: str = "",
+    parts: Sequence[str] = (),
     below: int | None = None,
     limit: int = MOST_SHOWN,
     entity_id: int | None = None,
     except_namespaces: tuple[str, ...] = (),
 ) -> Steps[list[Operation]]:
     """The newest operations. open_only: only those that run, wait or are paused. undoable: only those that can be undone.
-    part: of the entity's address. below: only older ones than this number. except_namespaces: their operations are left out."""
+    parts: all of them in the entity's address. by: a part of the name of who started it. below: only older ones than this
+    number. except_namespaces: their operations are left out."""
     rows = yield call(
-        "operations", open_only=open_only, undoable=undoable, kind=None if kind is None else str(kind), part=part.lower(),
+        "operations", open_only=open_only, undoable=undoable, kind=None if kind is None else str(kind),
+        state=None if state is None else str(state), by=by.lower(), parts=[part.lower() for part in parts],
         below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id,
         except_namespaces=[name.lower() for name in except_namespaces],
     )  # fmt: skip

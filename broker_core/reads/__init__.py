@@ -42,7 +42,6 @@ from .entity_lists import (
 )
 from .filters import (
     MessageFilter,
-    Token,
     exactly,
     parse_filter,
     parse_tokens,
@@ -50,6 +49,7 @@ from .filters import (
 from .flows import Flow, Flows, Link, LinkKind, Way, flows, links
 from .idleness import Idleness, KeptBy, idleness
 from .kept import KeptMessage, kept_body, kept_bytes, kept_in, kept_message
+from .lexing import Token
 from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,

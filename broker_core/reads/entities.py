@@ -193,7 +193,7 @@ def _listed(
     """The overview rows of all entities, Vitrine's own included, or of those in a namespace or topic or with a prefix."""
     ids = yield call(
         "read_listed", namespace=namespace, prefix=prefix, topic_id=topic_id, hidden=hidden, system=True, kind=None, family=None,
-        part=None, first=0, max_count=None, except_namespaces=[],
+        parts=None, paused=None, first=0, max_count=None, except_namespaces=[],
     )  # fmt: skip
     return (yield from rows_of([row.id for row in ids]))
 

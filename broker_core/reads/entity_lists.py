@@ -13,38 +13,50 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
+from .conditions import NumberRange
 from .entities import Counts, EntityRow, counts_of, rows_of
 from .shared import EXPIRED_CAP_OF_MANY, PAGE_ROWS, Capped, names_of, require
 
 
 @dataclass(frozen=True, slots=True)
 class EntityFilter:
-    """Conditions on entities. part: of "namespace/path", with "topic/name" for a subscription (case-insensitive).
+    """Conditions on entities. parts: all of them in "namespace/path", with "topic/name" for a subscription (case-insensitive).
 
     include_hidden: also entities hidden in the overview. include_system: also Vitrine's own. prefix: of the path.
-    except_namespaces: their entities are left out.
+    except_namespaces: their entities are left out. is_paused: whether something is disabled. counts: only of `tree`: columns by
+    which it sorts, and the numbers that they may have; "neglected" is 1 for an entity that waits for a receiver, else 0.
     """
 
     namespace: str | None = None
     kind: EntityKind | None = None
     family: Family | None = None
-    part: str = ""
+    parts: tuple[str, ...] = ()
     include_hidden: bool = False
     include_system: bool = False
     prefix: str = ""
     except_namespaces: tuple[str, ...] = ()
+    is_paused: bool | None = None
+    counts: tuple[NumberRange, ...] = ()
 
     def parameters(self) -> dict[str, Any]:
         return {
             "namespace": self.namespace,
             "kind": None if self.kind is None else str(self.kind),
             "family": None if self.family is None else str(self.family),
-            "part": self.part or None,
+            "parts": list(self.parts) or None,
             "hidden": self.include_hidden,
             "system": self.include_system,
             "prefix": self.prefix or None,
             "topic_id": None,
             "except_namespaces": [name.lower() for name in self.except_namespaces],
+            "paused": self.is_paused,
+        }
+
+    def count_parameters(self) -> dict[str, Any]:
+        return {
+            "counts": [count.field for count in self.counts] or None,
+            "lows": [0 if count.low is None else count.low for count in self.counts],
+            "highs": [2**62 if count.high is None else count.high for count in self.counts],
         }
 
 
@@ -187,6 +199,7 @@ def tree(
         "first": first,
         "max_count": limit,
         "max_children": max_children,
+        **filter.count_parameters(),
     }
     rows = yield Atomically(_summed("read_tree", params))
     totals = [row for row in rows if row.level == 0]

@@ -14,10 +14,10 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Right, SubQueue
+from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Family, Right, SubQueue
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
@@ -37,6 +37,7 @@ SLICE_FOUND = 50
 FIRST_KINDS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
 ENTITIES_AT_ONCE = 10  # whose messages one statement examines, if the filter names entities
 MOST_ENTITIES = 1_000  # a filter that names more is searched in all
+OUTCOME_ROWS = 60_000  # events after a message's first one, among which its last one is looked for
 SAME_ID = 50  # shown at most; more are left to the slices
 EVENTS, MESSAGES = "events", "messages"
 _START = (2**63 - 1, 0, 0, 0)
@@ -49,6 +50,7 @@ class FoundMessage:
 
     row:   as stored now; None: it was removed. at: when it arrived. by: who sent it; None: not known.
     address: of its list if it is present. deleted_at: when its entity was deleted; None: it was not.
+    outcome, reason: how it left; None: it is present, or its last event is far behind its first one (OUTCOME_ROWS).
     """
 
     entity_id: int
@@ -65,6 +67,8 @@ class FoundMessage:
     now: datetime
     deleted_at: datetime | None
     row: MessageRow | None
+    outcome: EventKind | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,13 @@ class WithId:
 
     messages: tuple[FoundMessage, ...]
     parts: frozenset[str]
+
+
+class LastEvent(NamedTuple):
+    """Of a message: its kind, and why it happened."""
+
+    kind: int
+    reason: str | None
 
 
 def exact_id(filter: MessageFilter) -> str | None:
@@ -129,7 +140,10 @@ def messages_with_id(message_id: str, *, with_system: bool = False, actor: Actor
     events = yield Atomically(_after("allow_bitmap_scans", by_event))
     if len(events) > SAME_ID:
         return WithId((), frozenset())
-    from_events = yield from _with_present(events)
+    last = {(row.entity_id, row.sequence_number): LastEvent(row.last_kind, row.last_reason) for row in events}
+    from_events = [
+        _ended(message, last[message.entity_id, message.sequence_number]) for message in (yield from _with_present(events))
+    ]
     stored = yield call(
         "read_find_in_messages", message_id=message_id, max_scanned=SCAN_ROWS, max_count=SAME_ID + 1, with_system=with_system
     )
@@ -222,7 +236,8 @@ class _Search:
             rows = yield self.statement(below, most, only)
             head, hits = rows[0], [row for row in rows if row.event_id is not None]
             scanned, back_to = scanned + head.scanned, head.back_to or back_to
-            messages += self._new((yield from _with_present(hits)), EVENTS)
+            found = yield from _with_present(hits)
+            messages += self._new((yield from _with_outcomes(found, hits)), EVENTS)
             if len(hits) == SLICE_FOUND:
                 below, more = (int(hits[-1].xid), hits[-1].event_id), True
                 back_to = hits[-1].recorded_at
@@ -308,6 +323,27 @@ def _with_present(events: list[Any]) -> Steps[list[FoundMessage]]:
     firsts = {(row.entity_id, row.sequence_number): row for row in events}
     stored = yield from _stored(list(firsts))
     return [_of_event(row, stored.get(key)) for key, row in firsts.items()]
+
+
+def _with_outcomes(messages: list[FoundMessage], events: list[Any]) -> Steps[list[FoundMessage]]:
+    """The messages with how they left, by the events that follow the oldest one of them. events: their first ones."""
+    removed = [(message.entity_id, message.sequence_number) for message in messages if message.row is None]
+    if not removed:
+        return messages
+    first = min(int(row.xid) for row in events if (row.entity_id, row.sequence_number) in set(removed))
+    rows = yield call(
+        "search_outcomes", entity_ids=[place[0] for place in removed], numbers=[place[1] for place in removed],
+        from_xid=str(first), max_read=OUTCOME_ROWS,
+    )  # fmt: skip
+    last = {(row.entity_id, row.sequence_number): row for row in rows}
+    return [_ended(message, last.get((message.entity_id, message.sequence_number))) for message in messages]
+
+
+def _ended(message: FoundMessage, last: Any) -> FoundMessage:
+    """The message with the kind and the reason of its last event, if it is removed and this says how."""
+    if message.row or last is None or last.kind not in TERMINAL_KINDS:
+        return message
+    return replace(message, outcome=EventKind(last.kind), reason=last.reason)
 
 
 def _stored(places: list[tuple[int, int]]) -> Steps[dict[tuple[int, int], MessageRow]]:

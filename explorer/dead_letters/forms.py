@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from broker_core.operations.records import FASTEST, SLOWEST
-from broker_core.reads.filters import MOST_CHARACTERS
+from broker_core.reads.lexing import MOST_CHARACTERS
 from explorer.operations.forms import PACE_ERRORS
 
 

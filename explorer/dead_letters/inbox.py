@@ -12,12 +12,15 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
-from broker_core.common.types import EntityAddress, Family
-from broker_core.reads import DeadGroup, EntityFilter
+from broker_core.common.types import EntityAddress
+from broker_core.reads import DeadGroup
 from explorer import sandbox_names
-from explorer.frames.forms.queries import families, filter_field
+from explorer.frames import entity_conditions, view_menu
 from explorer.frames.presenters import SUBQUEUE_SLUGS
-from explorer.frames.shell import cleaned, page, show
+from explorer.frames.shell import cleaned, page, show, targets
+from explorer.frames.view_menu import ViewMenu
+from explorer.frames.vocabularies import DEAD_LETTERS
+from explorer.frames.vocabulary import TermsField, canonical, field_of
 from explorer.live.page import Live, live
 from explorer.models import DeadLetterNote
 
@@ -30,11 +33,8 @@ TREND = 20  # the height of a trend's picture
 
 
 class InboxQuery(forms.Form):
-    """q: part of the entity's address. why: part of a reason or description. all: also system entities and sandboxes."""
+    """all: also system entities and sandboxes."""
 
-    q = forms.CharField(required=False, max_length=330, label="Entity", widget=filter_field())
-    why = forms.CharField(required=False, max_length=200, label="Reason or description")
-    family = forms.ChoiceField(required=False, choices=families, label="Family")
     all = forms.BooleanField(required=False)
 
 
@@ -85,39 +85,43 @@ def group_url(address: EntityAddress, filter: str) -> str:
 @page
 @require_GET
 def inbox(request: HttpRequest) -> HttpResponse:
-    form = InboxQuery(request.GET)
-    query = cleaned(form)
-    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"])
-    dead_groups = reads.dead_groups(_filter(query, hidden), actor=request.actor)
-    groups = [group for group in dead_groups.groups if _mentions(group, query["why"].strip().lower())]
-    written = notes.of_groups((group.address, group.filter) for group in groups)
-    filtered = any(query[name] for name in ("q", "why", "family"))
+    if redirect := canonical(request, DEAD_LETTERS):
+        return redirect
+    query, field = cleaned(InboxQuery(request.GET)), field_of(request, DEAD_LETTERS)
     context = {
         "section": "dead_letters",
-        "own_count": None if filtered else dead_groups.total,
-        "form": form,
-        "query": query,
+        "filter": field,
+        "view": ViewMenu("dead-letter-list", hidden=view_menu.hidden(request.GET, is_shown=query["all"])),
+    }
+    live_part = Live({})
+    if not field.problem:
+        groups, live_part = _groups(request, field, include_system=query["all"])
+        context |= groups
+    fragment = "_inbox" if targets(request, "inbox") else "_groups"
+    return show(request, "dead_letters/inbox", context, fragment=f"dead_letters/{fragment}", status=field.status, live=live_part)
+
+
+def _groups(request: HttpRequest, field: TermsField, *, include_system: bool) -> tuple[dict[str, Any], Live]:
+    """The context of the groups, and their live parts."""
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=include_system)
+    entities = entity_conditions.filter_of(
+        field.terms, include_hidden=True, include_system=include_system, except_namespaces=hidden
+    )
+    dead_groups = reads.dead_groups(entities, actor=request.actor)
+    groups = [group for group in dead_groups.groups if _mentions(group, (field.terms.get("reason") or "").lower())]
+    written = notes.of_groups((group.address, group.filter) for group in groups)
+    context = {
+        "own_count": None if field else dead_groups.total,
         "dead_groups": dead_groups,
         "lines": [_line(group, written.get((group.address, group.filter)), dead_groups.examined) for group in groups],
-        "filtered": filtered,
         "most_groups": reads.MOST_GROUPS,
     }
     live_part = Live(
         {"explorer/dead_letters/_inbox.html": 0.0, "explorer/_nav_counts.html": 0.0},
         refresh_seconds=SECONDS_OF_MANY if dead_groups.scanned > MANY else SECONDS,
-        personal=query["all"] and sandbox_names.hides_others(request.user, request.actor),
+        personal=include_system and sandbox_names.hides_others(request.user, request.actor),
     )
-    return show(request, "dead_letters/inbox", context, live=live_part)
-
-
-def _filter(query: dict[str, Any], hidden: tuple[str, ...]) -> EntityFilter:
-    return EntityFilter(
-        family=Family(query["family"]) if query["family"] else None,
-        part=query["q"].strip().lower().replace("/subscriptions/", "/"),
-        include_hidden=True,
-        include_system=query["all"],
-        except_namespaces=hidden,
-    )
+    return context, live_part
 
 
 def _mentions(group: DeadGroup, text: str) -> bool:

@@ -1,5 +1,4 @@
-"""The field in which a list of messages is filtered (docs/search.md): the conditions in the page's address, each with a link that
-removes it, and what is wrong with one that cannot be read."""
+"""Lists of messages: the filter in their field (docs/search.md), and what a page shows of a list."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from django.utils.timezone import now
 from broker_core import reads
 from broker_core.common.errors import FilterError
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.reads import EntityRow, Matching, MessageFilter, MessageRow, Page, Tab
-from broker_core.reads.conditions import BodyText, JsonValue, NumberRange
+from broker_core.reads import EntityRow, Matching, MessageFilter, MessageRow, Page, Tab, Token
+from broker_core.reads.conditions import BodyText, Condition, JsonValue, NumberRange
 
-from . import columns, view_menu
+from . import columns, token_field, view_menu
 from .family import pages_of
-from .query import parameters, with_changes
+from .token_field import Problem, TokenField, text_of
 from .view_menu import ViewMenu
 
 COUNT_SECONDS = 0.3
@@ -31,39 +30,10 @@ NOTHING: Page[MessageRow] = Page((), None, None, 0, False, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
-    """A condition as written. without: the query of the page without it."""
+class FilterField(TokenField):
+    """The field of a list of messages."""
 
-    text: str
-    without: str
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a filter cannot be used. before, at: its text up to the place, and from there on. status: of the page."""
-
-    text: str
-    before: str
-    at: str
-    status: int = 400
-
-
-@dataclass(frozen=True, slots=True)
-class FilterField:
-    """A filter as a page shows it. text: all conditions. typed: what the field contains: nothing, as the conditions are chips; a
-    filter that cannot be read, so that it can be corrected. cleared: the query of the page without a filter. kept: the other
-    parameters of the page, which the form passes on."""
-
-    text: str
-    filter: MessageFilter
-    chips: tuple[Chip, ...] = ()
-    problem: Problem | None = None
-    typed: str = ""
-    cleared: str = "?"
-    kept: Sequence[tuple[str, str]] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.text)
+    filter: MessageFilter = MessageFilter()
 
     def selecting(self, holds: tuple[int, ...] | None) -> FilterField:
         """The same filter in a list of messages with these holds (reads.MessageFilter)."""
@@ -71,16 +41,11 @@ class FilterField:
 
 
 def filter_of(request: HttpRequest, at: datetime) -> FilterField:
-    """The filter in the query of a page: its parameters q, which may be several. at: now, by the clock of the list."""
-    text = _text(request.GET)
-    cleared, kept = _with(request.GET, ""), parameters(request.GET, without=("q",))
+    """The filter in the query of a page. at: now, by the clock of the list."""
+    text = text_of(request.GET)
     tokens, problem = _read(text, at, request.actor)
-    if problem:
-        return FilterField(text, MessageFilter(), problem=problem, typed=text, cleared=cleared, kept=kept)
-    chips = [
-        Chip(text[token.start : token.end], _with(request.GET, f"{text[: token.start]}{text[token.end :]}")) for token in tokens
-    ]
-    return FilterField(text, MessageFilter(tuple(token.condition for token in tokens)), tuple(chips), cleared=cleared, kept=kept)
+    message_filter = MessageFilter(tuple(token.condition for token in tokens))
+    return FilterField(**token_field.values(request.GET, text, tokens, problem), filter=message_filter)
 
 
 def problem_of(text: str, at: datetime, actor: Actor) -> Problem | None:
@@ -88,29 +53,21 @@ def problem_of(text: str, at: datetime, actor: Actor) -> Problem | None:
     return _read(text, at, actor)[1]
 
 
-def _read(text: str, at: datetime, actor: Actor) -> tuple[Sequence[Any], Problem | None]:
-    try:
-        tokens = reads.parse_tokens(text, now=at)
-        for token in tokens:
-            if isinstance(token.condition, BodyText | JsonValue) and Right.SEE_BODIES not in actor.rights:
-                raise FilterError(token.start, NO_BODIES)
-    except FilterError as exc:
-        status = 403 if exc.problem == NO_BODIES else 400
-        return (), Problem(exc.problem, text[: exc.position], text[exc.position :], status)
-    return tokens, None
+def _read(text: str, at: datetime, actor: Actor) -> tuple[Sequence[Token[Condition]], Problem | None]:
+    tokens, problem = token_field.read(text, lambda text: reads.parse_tokens(text, now=at))
+    for token in tokens:
+        if isinstance(token.condition, BodyText | JsonValue) and Right.SEE_BODIES not in actor.rights:
+            return (), Problem(NO_BODIES, text[: token.start], text[token.start :], 403)
+    return tokens, problem
 
 
 def in_query(query: QueryDict, row: MessageRow | None, holds: tuple[int, ...] | None = None) -> MessageFilter | None:
     """The filter in the query of a list, for a page about one of its messages; None: it cannot be read."""
     try:
-        message_filter = reads.parse_filter(_text(query), now=row.read_at if row else now())
+        message_filter = reads.parse_filter(text_of(query), now=row.read_at if row else now())
     except FilterError:
         return None
     return replace(message_filter, holds=holds)
-
-
-def _text(query: QueryDict) -> str:
-    return " ".join(part for part in query.getlist("q") if part.strip()).strip()
 
 
 def suggest_url(address: EntityAddress, tab: str) -> str:
@@ -122,11 +79,6 @@ def saved_url(text: str, address: EntityAddress | None = None, tab: str = "") ->
     """The URL of the saved filters for a list, or for the search, where this filter can be saved."""
     place = {"namespace": address.namespace, "path": address.path, "tab": tab} if address else {}
     return f"{reverse('explorer:saved_filters')}?{urlencode({'text': text, **place})}"
-
-
-def _with(query: QueryDict, text: str) -> str:
-    """The query with another filter, from the list's beginning."""
-    return with_changes(query, q=" ".join(text.split()) if '"' not in text else text.strip())
 
 
 def list_context(
@@ -185,7 +137,7 @@ def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, filter_field
 def status_of(context: Mapping[str, Any]) -> int:
     """The status of a page with a list: that of the problem if its filter cannot be used."""
     filter_field = context.get("filter")
-    return filter_field.problem.status if filter_field and filter_field.problem else 200
+    return filter_field.status if filter_field else 200
 
 
 def _count(request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, page: Page) -> Matching:

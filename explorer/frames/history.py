@@ -4,44 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.forms import Form
-from django.http import QueryDict
+from django.http import HttpRequest, QueryDict
 
 from broker_core import reads
 from broker_core.common.types import TERMINAL_KINDS, Actor, EventKind
-from broker_core.reads import EntityRow
+from broker_core.reads import DeletedEntity, EntityRow, Event, EventFilter, Page
 
-from . import timeline
 from .forms.queries import HistoryQuery
+from .vocabularies import HISTORY, kinds_of
+from .vocabulary import Terms, field_of, terms_in
 
 
-def history(entity: EntityRow, form: Form, actor: Actor) -> dict[str, Any]:
-    """Context of `_history.html`. form: a valid query with the fields id, outcome, by and cursor."""
-    values = form.cleaned_data
-    kind = values.get("outcome")
-    events = reads.gone(
-        entity.address, kinds=[kind] if kind else (), message_id=values["id"] or None, by=values["by"] or None,
-        cursor=values["cursor"] or None, actor=actor,
-    )  # fmt: skip
-    chosen = {"id": values["id"], "outcome": kind.name if kind else "", "by": values["by"]}
-    return {"events": events, "outcomes": outcomes(entity), "chosen": chosen, "filtered": any(chosen.values())}
+def history(request: HttpRequest, entity: EntityRow | DeletedEntity, cursor: str) -> dict[str, Any]:
+    """Context of `_history.html`: a page of the history, as the field of conditions narrows it."""
+    field = field_of(request, HISTORY)
+    context = {"filter": field, "filtered": bool(field)}
+    return context if field.problem else context | {"events": _events(entity, field.terms, cursor, request.actor)}
 
 
 def beside(query: QueryDict, entity: EntityRow, number: int, actor: Actor) -> tuple[int | None, int | None]:
     """The numbers before and after a message on the page of the history that the query selects; None: it has none."""
-    form = HistoryQuery(query)
-    if not form.is_valid():
+    form, terms = HistoryQuery(query), terms_in(query, HISTORY)
+    if terms is None or not form.is_valid():
         return None, None
-    numbers = list(dict.fromkeys(event.sequence_number for event in history(entity, form, actor)["events"].rows))
+    events = _events(entity, terms, form.cleaned_data["cursor"], actor)
+    numbers = list(dict.fromkeys(event.sequence_number for event in events.rows))
     if number not in numbers:
         return None, None
     at = numbers.index(number)
     return numbers[at - 1] if at else None, numbers[at + 1] if at + 1 < len(numbers) else None
 
 
-def outcomes(entity: EntityRow) -> list[tuple[str, str]]:
-    """The ways in which messages leave, in the family's words."""
-    words: dict[str, str] = {}
-    for kind in sorted(TERMINAL_KINDS):
-        words.setdefault(timeline.words(EventKind(kind), entity.family, None).word, kind.name)
-    return [(name, word) for word, name in words.items()]
+def _events(entity: EntityRow | DeletedEntity, terms: Terms, cursor: str, actor: Actor) -> Page[Event]:
+    """The last events of messages that left. A word is a whole message id."""
+    outcome, message_id, by = terms.get("outcome"), " ".join(terms.words) or None, terms.get("by")
+    kinds = kinds_of(outcome) if outcome else tuple(EventKind(kind) for kind in TERMINAL_KINDS)
+    if isinstance(entity, DeletedEntity):
+        of_deleted = EventFilter(entity_id=entity.id, kinds=kinds, message_id=message_id, actor=by)
+        return reads.events(of_deleted, cursor=cursor or None, actor=actor)
+    return reads.gone(entity.address, kinds=kinds, message_id=message_id, by=by, cursor=cursor or None, actor=actor)

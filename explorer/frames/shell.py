@@ -238,6 +238,11 @@ def wants_fragment(request: HttpRequest) -> bool:
     )
 
 
+def targets(request: HttpRequest, part: str) -> bool:
+    """Whether htmx requests this part of the page, by its id."""
+    return request.headers.get("HX-Target", "").rpartition("#")[2] == part
+
+
 def draws(request: HttpRequest, fragment: str) -> bool:
     """Whether to render a part that htmx never requests: with the whole page, or for the live feed."""
     return request.wants(fragment) if isinstance(request, LiveRequest) else not wants_fragment(request)

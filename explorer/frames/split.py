@@ -13,7 +13,7 @@ from broker_core.common.types import EntityAddress
 from explorer.live.page import LiveRequest
 
 from . import message_record
-from .shell import BadQuery, wants_fragment
+from .shell import BadQuery, targets, wants_fragment
 
 PANE = "explorer/_pane.html"
 PANE_SECONDS = 1.0  # minimum interval between two renderings of an open pane
@@ -22,7 +22,7 @@ HIGHEST = 2**63 - 1
 
 def is_for_pane(request: HttpRequest) -> bool:
     """Whether htmx fetches only the pane of a list."""
-    return wants_fragment(request) and request.headers.get("HX-Target", "").rpartition("#")[2] == "pane"
+    return wants_fragment(request) and targets(request, "pane")
 
 
 def context(request: HttpRequest, address: EntityAddress | None = None) -> dict[str, Any]:

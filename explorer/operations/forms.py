@@ -30,13 +30,10 @@ class StartForm(forms.Form):
 
 
 class ListQuery(forms.Form):
-    """Which operations are listed. all: also those of sandboxes."""
+    """all: also the operations of sandboxes. before: the last one of the previous page."""
 
-    kind = forms.ChoiceField(required=False, choices=[("", "all"), *((str(kind), kind.capitalize()) for kind in Kind)])
-    q = forms.CharField(required=False, max_length=330, label="Entity")
-    undoable = forms.BooleanField(required=False, label="Can be undone")
-    all = forms.BooleanField(required=False, label="Include sandboxes")
-    before = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
+    all = forms.BooleanField(required=False)
+    before = forms.IntegerField(required=False, min_value=1, max_value=2**62)
 
 
 class PaceForm(forms.Form):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
@@ -12,11 +14,14 @@ from broker_core import operations as core
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
-from broker_core.operations import Kind
+from broker_core.operations import Kind, State
 from explorer import audit, sandbox_names
-from explorer.frames import shell
+from explorer.frames import shell, view_menu
 from explorer.frames.actions import selected_numbers
 from explorer.frames.presenters import numbered
+from explorer.frames.view_menu import ViewMenu
+from explorer.frames.vocabularies import OPERATIONS
+from explorer.frames.vocabulary import Terms, canonical, field_of
 from explorer.live.page import Live, live
 
 from . import control, presenters
@@ -39,26 +44,40 @@ MOST_TARGETS = 300
 def operations(request: HttpRequest) -> HttpResponse:
     """The operations that run, and those that ran, newest first."""
     request.actor.require(Right.BROWSE, "the operations")
-    form = ListQuery(request.GET)
-    query = shell.cleaned(form)
-    kind, below = Kind(query["kind"]) if query["kind"] else None, query["before"]
-    chosen = {"kind": kind, "part": query["q"].strip(), "undoable": query["undoable"]}
-    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"])
-    newest = core.newest(below=below, limit=SHOWN + 1, except_namespaces=hidden, **chosen)
-    running = [] if below or query["undoable"] else core.newest(open_only=True, except_namespaces=hidden, **chosen)
+    if redirect := canonical(request, OPERATIONS):
+        return redirect
+    query, field = shell.cleaned(ListQuery(request.GET)), field_of(request, OPERATIONS)
+    hidden = view_menu.hidden(request.GET, is_shown=query["all"], what="operations of sandboxes")
+    context = {"section": "operations", "filter": field, "view": ViewMenu("operation-list", hidden=hidden)}
+    drawn = Live({})
+    if not field.problem:
+        lists = _lists(request, field.terms, query["before"], with_sandboxes=query["all"])
+        context |= lists
+        personal = query["all"] and sandbox_names.hides_others(request.user, request.actor)
+        drawn = Live({LIST: 0.0}, refresh_seconds=LIVE_SECONDS if lists["running"] else 5.0, personal=personal)
+    return shell.show(request, "operations/operations", context, fragment="operations/_list", status=field.status, live=drawn)
+
+
+def _lists(request: HttpRequest, terms: Terms, below: int | None, *, with_sandboxes: bool) -> dict[str, Any]:
+    """The context of the two lists: what runs, on the first page, and what ran."""
+    kind, state, namespace = (terms.get(name) for name in ("kind", "state", "namespace"))
+    chosen = {
+        "kind": Kind(kind) if kind else None,
+        "state": State(state) if state else None,
+        "by": terms.get("by") or "",
+        "parts": [*terms.words, *([f"{namespace}/"] if namespace else [])],
+        "undoable": terms.get("is") == "undoable",
+        "except_namespaces": sandbox_names.hidden_sandboxes(request.user, request.actor, own=with_sandboxes),
+    }
+    newest = core.newest(below=below, limit=SHOWN + 1, **chosen)
+    running = [] if below or chosen["undoable"] else core.newest(open_only=True, **chosen)
     past = [operation for operation in newest[:SHOWN] if not operation.is_open]
-    context = {
-        "section": "operations",
+    return {
         "running": [Line(operation) for operation in running],
         "past": [Line(operation) for operation in past],
         "more": newest[SHOWN - 1].id if len(newest) > SHOWN else None,
         "is_later_page": below is not None,
-        "form": form,
-        "filtered": any(chosen.values()),
     }
-    personal = query["all"] and sandbox_names.hides_others(request.user, request.actor)
-    drawn = Live({LIST: 0.0}, refresh_seconds=LIVE_SECONDS if running else 5.0, personal=personal)
-    return shell.show(request, "operations/operations", context, live=drawn)
 
 
 @live

@@ -10,10 +10,12 @@ from django.views.decorators.http import require_GET
 
 from broker_core import operations, reads
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import BROKER, TERMINAL_KINDS, EntityAddress, Right
+from broker_core.common.types import BROKER, EntityAddress, Right
 from broker_core.operations import Kind
-from broker_core.reads import DeletedEntity, EventFilter
+from broker_core.reads import DeletedEntity
+from explorer.frames.filtering import status_of
 from explorer.frames.forms.queries import DeletedQuery
+from explorer.frames.history import history
 from explorer.frames.lists import TabView
 from explorer.frames.shell import May, address_of, cleaned, page, show
 from explorer.live.page import LiveRequest
@@ -66,9 +68,8 @@ def record(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "settings": _settings(deleted),
     }
     if tab == HISTORY:
-        event_filter = EventFilter(entity_id=deleted.id, kinds=tuple(TERMINAL_KINDS))
-        context["events"] = reads.events(event_filter, cursor=query["cursor"] or None, actor=request.actor)
-    return show(request, "deleted_entity", context)
+        context |= history(request, deleted, query["cursor"])
+    return show(request, "deleted_entity", context, status=status_of(context))
 
 
 def _restorable(request: HttpRequest, deleted: DeletedEntity) -> Line | None:

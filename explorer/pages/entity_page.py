@@ -8,13 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 
 from broker_core.reads import EntityRow
 from explorer import board, time_bar
-from explorer.frames import split
+from explorer.frames import split, vocabularies
+from explorer.frames.forms.queries import HISTORY, SESSIONS
 from explorer.frames.head import HEAD
+from explorer.frames.vocabulary import Vocabulary, canonical
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, refresh_seconds
+
+_VOCABULARIES: Mapping[str, Vocabulary] = {HISTORY: vocabularies.HISTORY, SESSIONS: vocabularies.SESSIONS}
+
+
+def at_canonical_address(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The view of an entity's page, at one address for each filter of its lists (vocabulary.canonical)."""
+
+    def with_canonical_address(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+        return canonical(request, _VOCABULARIES.get(request.GET.get("tab", ""))) or view(request, namespace=namespace, path=path)
+
+    with_canonical_address.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
+    return with_canonical_address
 
 
 def body(request: HttpRequest, entity: EntityRow, lists: str, listing: Callable[[bool], Mapping[str, Any]]) -> dict[str, Any]:

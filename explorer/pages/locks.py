@@ -9,12 +9,15 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress, Family
-from broker_core.reads import EntityFilter, LockFilter
+from broker_core.common.types import EntityAddress
+from broker_core.reads import LockFilter
 from explorer import sandbox_names
-from explorer.frames import releasing
+from explorer.frames import entity_conditions, releasing, view_menu
 from explorer.frames.forms.queries import LockQuery
-from explorer.frames.shell import Act, cleaned, page, show, shown_or_acted_on
+from explorer.frames.shell import Act, cleaned, page, show, shown_or_acted_on, targets
+from explorer.frames.view_menu import ViewMenu
+from explorer.frames.vocabularies import LOCKS
+from explorer.frames.vocabulary import Terms, TermsField, canonical, field_of
 from explorer.live.page import Live, live
 
 from .navigation import COUNTS
@@ -30,42 +33,46 @@ SECONDS = 1.0  # a lock of any entity may begin or end: they are read so often
 @require_http_methods(["GET", "POST"])
 def locks(request: HttpRequest) -> HttpResponse:
     """GET shows the locks; POST releases one, or all that match the filter."""
-    form = LockQuery(request.GET)
-    query = cleaned(form)
-    lock_filter = _filter(query, sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"]))
+    if redirect := canonical(request, LOCKS):
+        return redirect
+    query, field = cleaned(LockQuery(request.GET)), field_of(request, LOCKS)
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"])
+    lock_filter = _filter(field.terms, include_system=query["all"], except_namespaces=hidden)
     return shown_or_acted_on(
-        request, lambda done=Act(): _show(request, form, query, lock_filter, done), lambda: _release(request, lock_filter)
+        request,
+        lambda done=Act(): _show(request, field, query, lock_filter, done),
+        lambda: Act(error=InvalidArgument("q", field.problem.text)) if field.problem else _release(request, lock_filter),
     )
 
 
-def _show(request: HttpRequest, form: LockQuery, query: dict[str, Any], lock_filter: LockFilter, done: Act) -> HttpResponse:
-    locks = reads.locks(lock_filter, cursor=query["cursor"] or None, actor=request.actor)
-    filtered = any(query[name] for name in ("holder", "q", "family"))
+def _show(request: HttpRequest, field: TermsField, query: dict[str, Any], lock_filter: LockFilter, done: Act) -> HttpResponse:
     context = {
         "section": "locks",
-        "own_count": None if filtered else locks.matching.value,
-        "form": form,
+        "filter": field,
         "query": query,
-        "locks": locks,
-        "filtered": filtered,
-        "release_all_says": RELEASE_ALL,
-        "most_released": releasing.MOST_RELEASED,
+        "view": ViewMenu("held-locks", hidden=view_menu.hidden(request.GET, is_shown=query["all"])),
         "error": done.error,
     }
-    live_parts = Live({"explorer/_locks.html": 0.0, COUNTS: 0.0}, refresh_seconds=SECONDS, personal=True)  # own locks differ
-    return show(request, "locks", context, status=done.status, live=live_parts)
+    if not field.problem:
+        locks = reads.locks(lock_filter, cursor=query["cursor"] or None, actor=request.actor)
+        context |= {
+            "own_count": None if field else locks.matching.value,
+            "locks": locks,
+            "holders": [(holder, field.narrowed(request.GET, "holder", holder.name)) for holder in locks.holders],
+            "release_all_says": RELEASE_ALL,
+            "most_released": releasing.MOST_RELEASED,
+        }  # fmt: skip
+    parts = {} if field.problem else {"explorer/_locks.html": 0.0, COUNTS: 0.0}
+    fragment = "_locks" if targets(request, "locks") else "_lock_list"
+    return show(
+        request, "locks", context, fragment=fragment, status=field.status if field.problem else done.status,
+        live=Live(parts, refresh_seconds=SECONDS, personal=True),  # own locks differ
+    )  # fmt: skip
 
 
-def _filter(query: dict[str, Any], hidden: tuple[str, ...]) -> LockFilter:
-    """Vitrine's own entities are left out unless they are asked for. hidden: sandboxes that are left out, too."""
-    entities = EntityFilter(
-        family=Family(query["family"]) if query["family"] else None,
-        part=query["q"].strip().lower().replace("/subscriptions/", "/"),
-        include_hidden=True,
-        include_system=query["all"],
-        except_namespaces=hidden,
-    )
-    return LockFilter(entities, query["holder"].strip())
+def _filter(terms: Terms, **others: Any) -> LockFilter:
+    """Vitrine's own entities are left out unless they are asked for, and so are some sandboxes."""
+    return LockFilter(entity_conditions.filter_of(terms, include_hidden=True, **others), terms.get("holder") or "")
 
 
 def _release(request: HttpRequest, lock_filter: LockFilter) -> Act:

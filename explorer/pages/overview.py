@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -12,17 +12,20 @@ from django.views.decorators.http import require_GET
 
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.family import installed
-from broker_core.common.types import Actor, EntityKind, Family
+from broker_core.common.types import Actor
 from broker_core.reads import EntityFilter, EntityRow, Tally
 from broker_core.store import connections
 from broker_core.store.connections import Database
 from explorer import sandbox_names
-from explorer.frames import figures, last_namespace, presenters
-from explorer.frames.forms.queries import KINDS, OverviewQuery
+from explorer.frames import entity_conditions, figures, last_namespace, presenters, view_menu
+from explorer.frames.forms.queries import OverviewQuery
+from explorer.frames.query import with_changes
 from explorer.frames.recent import LARGE, CacheByKey
-from explorer.frames.shell import cleaned, page, show, wants_fragment
+from explorer.frames.shell import cleaned, page, show, targets, wants_fragment
 from explorer.frames.values import Figure
+from explorer.frames.view_menu import Choice, ColumnOption, ViewMenu
+from explorer.frames.vocabularies import ENTITIES
+from explorer.frames.vocabulary import Terms, canonical, field_of
 from explorer.lessons import sandboxes
 from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.people.preferences import ONE_YEAR
@@ -31,8 +34,6 @@ TABLE_SECONDS = 1.0  # between two drawings of the table
 ROWS = 100  # items of a page, and entities of an open group: rendering a row takes longer than reading it
 OLDEST_BELOW = 2_000  # groups show their oldest message if there are at most so many entities
 COOKIE = "vitrine_entities"
-_UNFILTERED = {"q": "", "kind": "", "family": "", "within": ""}
-_KIND_WORDS = {EntityKind.QUEUE: "queue", EntityKind.TOPIC: "topic", EntityKind.SUBSCRIPTION: "subscription"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,6 @@ class Column:
     href: str = ""
     direction: str = ""
     figure: Figure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """A total. name: suffix of its element's id. css: a colour for a number that needs attention. href: what it is the sum of."""
-
-    name: str
-    word: str
-    text: str
-    css: str = ""
-    href: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +72,8 @@ class Line:
 _NAME = ("name", "Name", "Namespace and name; subscriptions are listed below their topic", "name-column")
 _TREND = ("trend", "Last 30 min", "Messages in (line) and out (dashed) in each of the last 30 minutes", "trend narrow-hide")
 _AFTER = (
-    ("sent", "In", "Sent in the last minute", "num rate"),
-    ("completed", "Out", "Completed in the last minute", "num rate"),
+    ("sent", "In/min", "Sent in the last minute", "num rate"),
+    ("completed", "Out/min", "Completed in the last minute", "num rate"),
     ("oldest", "Oldest", "Age of the oldest message", "num"),
     ("receivers", "Receivers", "Who receives", "nowrap"),
     ("received", "Last receive", "When a receiver last asked for a message", "num"),
@@ -97,6 +87,9 @@ _HIDDEN_AT_FIRST = ("deferred", "extended", "rescheduled", "total", "received", 
 @page
 @require_GET
 def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse:
+    vocabulary = ENTITIES.without("namespace") if namespace else ENTITIES
+    if redirect := canonical(request, vocabulary):
+        return redirect
     query = cleaned(OverviewQuery(request.GET))
     if "remember" in request.GET and not isinstance(request, LiveRequest):
         return _remember(request)
@@ -108,53 +101,65 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         raise EntityNotFound(namespace, "namespace")
     if current:
         last_namespace.remember(request, current.name)
-    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True) if query["all"] and current is None else ()
-    entity_filter = filter_of(query, current, hidden)
-    sort = query["sort"] or "name"
-    first = ((query["page"] or 1) - 1) * ROWS
-    tree, age = _tree(request.actor, query, entity_filter, sort, first, sum(n.entities for n in namespaces))
-    lines = lines_of(tree, {n.name: n for n in namespaces}, current, request.GET, request.actor)
-    on_page = [line.entity for line in lines if line.entity]
-    context = {
+    field = field_of(request, vocabulary)
+    context: dict[str, Any] = {
         "section": "entities",
         "namespace": namespace,
         "current_namespace": current,
         "heading": (sandboxes.title(request.user, current.name) or current.name) if current else "All entities",
         "clock": current.clock if current else None,
-        "query": query,
+        "filter": field,
+    }
+    watched = Live({})
+    if not field.problem:
+        context |= _table(request, query, field.terms, namespaces, current)
+        personal = _is_personal(request, query, current)
+        watched = _watched(context["entities"], context["sort"], current, personal=personal)
+    fragment = "_overview_table" if targets(request, "overview") else "_entities"
+    return show(request, "overview", context, fragment=fragment, status=field.status, live=watched)
+
+
+def _table(
+    request: HttpRequest,
+    query: Mapping[str, Any],
+    terms: Terms,
+    namespaces: Sequence[reads.NamespaceRow],
+    current: reads.NamespaceRow | None,
+) -> dict[str, Any]:
+    """The context of the table. entities: those on the page."""
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True) if query["all"] and current is None else ()
+    entity_filter = filter_of(query, terms, current, hidden)
+    sort = query["sort"] or "name"
+    first = ((query["page"] or 1) - 1) * ROWS
+    tree, age = _tree(request.actor, query, entity_filter, sort, first, sum(n.entities for n in namespaces))
+    lines = lines_of(tree, {n.name: n for n in namespaces}, current, request.GET, request.actor)
+    every = columns(request.GET, sort, figures_of(current, tree.totals.rows))
+    unfiltered = filter_of(query, Terms(), current, hidden)
+    return {
         "lines": lines,
-        "entities": on_page,
-        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, current, hidden), limit=1, actor=request.actor),
+        "entities": [line.entity for line in lines if line.entity],
+        "any_entity": lines or reads.list_entities(unfiltered, limit=1, actor=request.actor),
         "counted": presenters.age_in_words(age) if age is not None else "",
-        **_choices(query, namespaces, hidden),
-        **_columns(request, query, sort, figures_of(current, tree.totals.rows), tree.totals),
+        "sort": sort,
+        "columns": shown_columns(every, query["columns"]),
+        "entity_count": tree.totals.entities,
+        "view": _view(request.GET, query, sort, every),
         **_cut(tree, first),
     }
-    watched = _watched(on_page, sort, current, personal=_is_personal(request, query, current))
-    return show(request, "overview", context, fragment="_overview_table", live=watched)
 
 
-def _choices(query: Mapping[str, Any], namespaces: Sequence[reads.NamespaceRow], hidden: Collection[str]) -> dict[str, Any]:
-    """What the filter offers. hidden: names of sandboxes."""
-    choices = (
-        [row for row in namespaces if row.name not in hidden] if query["all"]
-        else sandbox_names.without(row for row in namespaces if not row.is_system)
-    )  # fmt: skip
-    return {"namespaces": choices, "kinds": KINDS, "families": families_among(namespaces)}
-
-
-def _columns(request: HttpRequest, query: Mapping[str, Any], sort: str, counted: Any, tallies: reads.Tallies) -> dict[str, Any]:
-    """The columns and their sums. counted: the figures of the families on the page."""
-    every = columns(request.GET, sort, counted)
-    return {
-        "sort": sort,
-        "every_column": every[1:],
-        "columns": shown_columns(every, query["columns"]),
-        "figures": counted,
-        "totals": linked(totals(tallies.rows, counted), request.GET),
-        "tallies": tallies,
-        "matching": tallies.entities,
-    }
+def _view(params: QueryDict, query: Mapping[str, Any], sort: str, every: Sequence[Column]) -> ViewMenu:
+    shown = shown_columns(every, query["columns"])
+    options = [ColumnOption(column.name, column.title, column in shown, column.hint) for column in every[1:]]
+    return ViewMenu(
+        target="entities",
+        orders=[
+            Choice(word, with_changes(params, sort=name, remember=1), sort == name)
+            for name, word in (("name", "by name"), ("-attention", "needs attention first"))
+        ],
+        columns=view_menu.column_menu(params, "columns", options, reset=with_changes(params, columns=None, remember=1)),
+        hidden=view_menu.hidden(params, is_shown=query["all"]),
+    )
 
 
 def _cut(tree: reads.Tree, first: int) -> dict[str, Any]:
@@ -217,7 +222,7 @@ def _tree(
     """The page of items, and its age if it was kept. Of several databases, each gives its first ones, and the page is cut from
     all. entities: how many there are in all namespaces."""
     several = connections.are_several() and entity_filter.namespace is None
-    grouped, toggled = not query["q"], tuple(query["toggle"])
+    grouped, toggled = not (entity_filter.parts or entity_filter.counts), tuple(query["toggle"])
 
     def read() -> reads.Tree:
         tree = reads.tree(
@@ -318,29 +323,15 @@ def shown_columns(every: Sequence[Column], chosen: Sequence[str]) -> list[Column
     return [every[0], *selected]
 
 
-def linked(sums: Iterable[Sum], params: QueryDict) -> list[Sum]:
-    """The totals as links: to the entities of a kind, or to all sorted by that number."""
-    links = []
-    for total in sums:
-        query = params.copy()
-        query.pop("page", None)
-        if total.name.removesuffix("s") in _KIND_WORDS.values():
-            query["kind"] = total.name.removesuffix("s")
-        else:
-            query["sort"] = f"-{total.name}"
-        links.append(replace(total, href=f"?{query.urlencode()}"))
-    return links
-
-
-def filter_of(query: Mapping[str, Any], current: reads.NamespaceRow | None, hidden: tuple[str, ...] = ()) -> EntityFilter:
+def filter_of(
+    query: Mapping[str, Any], terms: Terms, current: reads.NamespaceRow | None, hidden: tuple[str, ...] = ()
+) -> EntityFilter:
     """Vitrine's own entities and those of sandboxes are left out, unless their namespace is shown."""
-    return EntityFilter(
-        namespace=current.name if current else None,
-        kind=EntityKind(query["kind"]) if query["kind"] else None,
-        family=Family(query["family"]) if query["family"] else None,
-        part=query["q"].strip().lower().replace("/subscriptions/", "/"),
-        prefix=query["within"] if current else "",
-        include_hidden=query["all"] or (current is not None and sandbox_names.may_be_one(current.name)),
+    namespace = current.name if current else terms.get("namespace")
+    return entity_conditions.filter_of(
+        terms,
+        namespace=namespace,
+        include_hidden=query["all"] or sandbox_names.may_be_one(namespace),
         include_system=query["all"] or (current is not None and current.is_system),
         except_namespaces=hidden,
     )
@@ -349,30 +340,6 @@ def filter_of(query: Mapping[str, Any], current: reads.NamespaceRow | None, hidd
 def figures_of(namespace: reads.NamespaceRow | None, rows: Iterable[Tally]) -> tuple[Figure, ...]:
     """The columns of counts: for the namespace's family, or the families among the rows."""
     return figures.for_families({namespace.family} if namespace else {e.family for e in rows})
-
-
-def families_among(namespaces: Iterable[reads.NamespaceRow]) -> list[tuple[str, str]]:
-    """The choices of the family filter; empty if there is only one family."""
-    present = {n.family for n in namespaces}
-    return [("", "all"), *((str(f.family), f.title) for f in installed() if f.family in present)] if len(present) > 1 else []
-
-
-def totals(rows: Sequence[Tally], counted: Iterable[Figure]) -> list[Sum]:
-    """The totals. The rate of topics is left out, since the copies of their messages are counted."""
-    kinds = [
-        Sum(f"{kind}s", presenters.plural(count, word).partition(" ")[2], f"{count:,}")
-        for (kind, count), word in zip(figures.count_of_kind(rows).items(), _KIND_WORDS.values(), strict=True)
-        if count or kind == EntityKind.QUEUE
-    ]
-    numbers = [
-        Sum(figure.name, figure.word, f"{count:,}", figure.hue if count else "") for figure, count in figures.sums(counted, rows)
-    ]
-    sent = sum(e.sent_rate for e in rows if e.kind != EntityKind.TOPIC)
-    rates = [
-        Sum("sent", "in", presenters.rate(sent)),
-        Sum("completed", "out", presenters.rate(sum(e.completed_rate for e in rows))),
-    ]
-    return [*kinds, *numbers, *rates]
 
 
 def columns(params: QueryDict, sort: str, counted: Iterable[Figure]) -> list[Column]:

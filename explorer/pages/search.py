@@ -20,9 +20,12 @@ from broker_core.reads import Slice, WithId
 from broker_core.reads.searching import EVENTS, is_in_events
 from broker_core.store import connections
 from explorer import sandbox_names
+from explorer.frames import view_menu
 from explorer.frames.filtering import FilterField, filter_of, saved_url
 from explorer.frames.forms.queries import SearchQuery
 from explorer.frames.shell import cleaned, page, show
+from explorer.frames.view_menu import ViewMenu
+from explorer.frames.vocabulary import canonical
 
 from . import actor
 
@@ -59,12 +62,14 @@ class Progress:
 @page
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
+    if redirect := canonical(request, None):
+        return redirect
     query = cleaned(SearchQuery(request.GET))
     filter = filter_of(request, now())
     context: dict[str, Any] = {
         "section": "messages",
         "filter": filter,
-        "all": query["all"],
+        "view": ViewMenu("found", hidden=view_menu.hidden(request.GET, is_shown=query["all"]), saved_url=saved_url("")),
         "examples": EXAMPLES,
         "suggest_url": reverse("explorer:general_suggestions"),
         "saved_url": saved_url(filter.text),

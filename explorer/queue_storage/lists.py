@@ -95,7 +95,7 @@ def context(request: HttpRequest, entity: EntityRow, form: StorageQuery) -> dict
     tab, cursor = values["tab"] or FIRST, values["cursor"] or None
     common = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab)}
     if tab == HISTORY:
-        return common | history(entity, form, request.actor)
+        return common | history(request, entity, values["cursor"])
     if tab == RECEIVERS:
         leased = reads.MessageFilter(holds=_BY_SLUG["leased"].holds)
         messages = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=request.actor)

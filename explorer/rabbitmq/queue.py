@@ -246,7 +246,7 @@ def _listing(
             context = {"settings": effective_settings(effective), "kinds": KINDS, "options": options}
             return context | {"arguments": arguments, "merged": merged}
         case "history":
-            return history(entity, form, actor)
+            return history(request, entity, values["cursor"])
         case "bindings":
             return {}
     narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])

@@ -23,6 +23,8 @@ from explorer.frames.lists import TabView, folded
 from explorer.frames.presenters import plural
 from explorer.frames.receivers import MOST_HELD, receivers_of
 from explorer.frames.shell import BadQuery, May, about, address_of, cleaned, draws, page, show
+from explorer.frames.vocabularies import SESSIONS as SESSION_WORDS
+from explorer.frames.vocabulary import field_of
 from explorer.live.page import HISTORY_SECONDS, live
 from explorer.operations.presenters import offers
 from explorer.pages import entity_page
@@ -110,7 +112,7 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
     cursor = values["cursor"] or None
     match tab:
         case "history":
-            return history(entity, form, actor)
+            return history(request, entity, values["cursor"])
         case "receivers":
             locked = reads.list_messages(entity.address, Tab.LOCKED, limit=MOST_HELD, actor=actor)
             return {"receivers": receivers_of(entity, locked.rows, actor)}
@@ -121,7 +123,9 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
         case "rules":
             return {"rules": service_bus.rules_of([entity.id], actor=actor).get(entity.id, [])}
         case "sessions":
-            return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
+            field = field_of(request, SESSION_WORDS)
+            part = " ".join(field.terms.words)
+            return {"filter": field, "sessions": reads.sessions(entity.address, part=part, cursor=cursor, actor=actor)}
     narrowed, newest_first = filter_of(request, entity.clock.now), is_newest_first(tab, values["order"])
     orders = DUE_ORDERS if tab == Tab.SCHEDULED else ORDERS
     listing = list_context(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 
 from django import template
@@ -14,11 +15,14 @@ from broker_core.reads import EntityRow, Recent, Tally
 from explorer.frames import presenters
 from explorer.frames.family import pages_of
 from explorer.frames.values import Figure
+from explorer.frames.vocabulary import condition
 from explorer.pages.overview import Column, Line
 
 from .explorer import address_url, ago, figure, thousands
 
 register = template.Library()
+register.filter("prefix_condition", lambda prefix: condition("prefix", prefix))
+register.filter("namespace_condition", lambda namespace: condition("namespace", namespace))
 _UNLABELLED = ("trend", "receivers")  # these need no label in a row of two lines
 
 
@@ -51,13 +55,13 @@ def _entity_cell(column: Column, entity: EntityRow, recent: Recent) -> str:
         case "trend":
             return _cell(column, _trend(recent), " line-hide", entity)
         case "sent":
-            return _cell(column, presenters.rate(entity.sent_rate), of=entity)
+            return _cell(column, presenters.per_minute(entity.sent_rate), of=entity)
         case "completed":
-            return _cell(column, presenters.rate(entity.completed_rate), of=entity)
+            return _cell(column, presenters.per_minute(entity.completed_rate), of=entity)
         case "oldest":
-            return _cell(column, ago(entity.oldest_active_at, entity.clock.now), of=entity)
+            return _cell(column, _age(entity.oldest_active_at, entity.clock.now), of=entity)
         case "received":
-            return _cell(column, ago(entity.last_receive_at, entity.clock.now), of=entity)
+            return _cell(column, _age(entity.last_receive_at, entity.clock.now), of=entity)
         case "stored":
             return _cell(column, filesizeformat(entity.size_bytes) if entity.holds_messages else "", of=entity)
     return _cell(column, _receivers(entity), " line-1-end", entity)
@@ -69,13 +73,18 @@ def _group_cell(column: Column, parts: Sequence[Tally]) -> str:
         return _cell(column, _sum(column.figure, counts), "" if any(counts) else " line-hide")
     match column.name:
         case "sent":  # a topic's messages are left out, since the copies are counted
-            return _cell(column, presenters.rate(sum(part.sent_rate for part in parts if part.holds_messages)))
+            return _cell(column, presenters.per_minute(sum(part.sent_rate for part in parts if part.holds_messages)))
         case "completed":
-            return _cell(column, presenters.rate(sum(part.completed_rate for part in parts if part.holds_messages)))
+            return _cell(column, presenters.per_minute(sum(part.completed_rate for part in parts if part.holds_messages)))
         case "oldest":
             oldest = min((part.oldest_active_at for part in parts if part.oldest_active_at), default=None)
-            return _cell(column, ago(oldest), " line-hide")
+            return _cell(column, _age(oldest), " line-hide")
     return _cell(column, "", " line-hide")
+
+
+def _age(at: datetime | None, now: datetime | None = None) -> str:
+    """How long ago it was; empty without an instant."""
+    return ago(at, now) if at else ""
 
 
 def _count(column: Figure, count: int | None, entity: EntityRow) -> str:

@@ -60,7 +60,8 @@
     next.scrollIntoView({ block: "nearest" });
   }
 
-  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move, #pane, #lesson";
+  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #try, #move, #pane, #lesson, #entities, #held-locks, "
+    + "#dead-letter-list, #operation-list, #tail-list";
 
   function focusPart(part) {
     if (!part) return;
@@ -153,10 +154,31 @@
     if (token && field) field.value = token;
   }, true);
 
-  // Filters leave empty fields out of the address.
+  // Filters leave empty fields out of the address, and put all conditions into one parameter.
   document.addEventListener("formdata", ({ target: form, formData }) => {
     if (form.getAttribute("role") !== "search") return;
-    for (const name of new Set(formData.keys())) if (!formData.getAll(name).some(Boolean)) formData.delete(name);
+    const conditions = formData.getAll("q").map((text) => text.trim()).filter(Boolean).join(" ");
+    if (conditions) formData.set("q", conditions);
+    for (const name of new Set(formData.keys())) if (!formData.getAll(name).some((text) => text.trim())) formData.delete(name);
+  });
+
+  // The address follows a filter at once; of what is typed it has one entry in the history. A condition that is being typed is
+  // not applied before Enter, only words are.
+  document.addEventListener("htmx:config:request", (event) => {
+    const { ctx } = event.detail;
+    const { typing } = ctx.sourceElement.dataset;
+    if (ctx.sourceEvent?.type !== "input" || !typing) return;
+    if (/[:=<>"]/.test($("#f-q").value)) event.preventDefault();
+    ctx.target = $(`#${typing}`);
+    ctx.request.headers["HX-Target"] = `div#${typing}`;
+  });
+  document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+    if (ctx.sourceElement.getAttribute("role") !== "search" || ctx.request.method !== "GET") return;
+    const url = ctx.request.action;
+    const typed = ctx.sourceEvent?.type === "input";
+    if (!history.state?.htmx) history.replaceState({ htmx: true }, "", location.href);
+    if (url === location.pathname + location.search) return;
+    history[typed && history.state.typed ? "replaceState" : "pushState"]({ htmx: true, typed }, "", url);
   });
 
   // --- preferences: stored by the server, shown at once ---------------------------------------------------------------
@@ -246,7 +268,7 @@
     if (confirmation.childElementCount && !confirmation.open) confirmation.showModal();
   }
 
-  // --- search: Stop keeps the rows; Backspace in the empty field removes the last condition -----------------------------------
+  // --- search: Stop keeps the rows -------------------------------------------------------------------------------------------
   function stopSearch(stop) {
     const more = stop.closest("#more");
     const link = stop.cloneNode();
@@ -262,10 +284,64 @@
     link.focus();
   }
 
+  // --- the field of conditions: suggestions; Backspace in the empty field removes the last condition --------------------------
+  const suggestions = () => $$("#f-suggestions > li");
+
+  function mark(option) {
+    const input = $("#f-q");
+    if (!input) return;
+    input.ariaExpanded = String(suggestions().length > 0);
+    for (const one of suggestions()) one.ariaSelected = String(one === option);
+    if (option) input.setAttribute("aria-activedescendant", option.id);
+    else input.removeAttribute("aria-activedescendant");
+    option?.scrollIntoView({ block: "nearest" });
+  }
+
+  function closeSuggestions() {
+    const open = suggestions().length > 0;
+    if (open) $("#f-suggestions").replaceChildren();
+    mark(null);
+    return open;
+  }
+
+  // The suggestion takes the place of the last word. A complete condition is applied; of another one, the value is asked for.
+  function choose(option) {
+    const input = $("#f-q");
+    const { text, applies } = option.dataset;
+    input.value = input.value.replace(/(?:[^\s"]|"[^"]*"?)*$/, () => text);
+    closeSuggestions();
+    input.focus();
+    if (applies !== undefined) input.form.requestSubmit();
+    else if (/[:.]$/.test(text)) input.dispatchEvent(new Event("suggest"));
+  }
+
+  function walkSuggestions(by) {
+    const all = suggestions();
+    if (!all.length) return $("#f-q").dispatchEvent(new Event("suggest"));
+    const at = all.findIndex((one) => one.ariaSelected === "true");
+    mark(all[at < 0 ? (by > 0 ? 0 : all.length - 1) : (at + by + all.length) % all.length]);
+  }
+
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "Backspace" || event.target.id !== "f-q" || event.target.value) return;
+    if (event.target.id !== "f-q") return;
+    const chosen = suggestions().find((one) => one.ariaSelected === "true");
     const chips = $$("[data-remove-chip]", event.target.closest(".filter-box"));
-    if (chips.length) { event.preventDefault(); chips.at(-1).click(); }
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") walkSuggestions(event.key === "ArrowDown" ? 1 : -1);
+    else if (event.key === "Enter" && chosen) choose(chosen);
+    else if (event.key === "Enter" || event.key === "Tab") return closeSuggestions();
+    else if (event.key === "Escape" && closeSuggestions()) event.stopImmediatePropagation();
+    else if (event.key === "Backspace" && !event.target.value && chips.length) chips.at(-1).click();
+    else return;
+    event.preventDefault();
+  });
+  document.addEventListener("pointerdown", (event) => { // the field keeps the focus, and with it the suggestions
+    const option = event.target.closest?.("#f-suggestions > li");
+    if (option) { event.preventDefault(); choose(option); }
+  });
+  document.addEventListener("mousedown", (event) => event.target.closest?.("#f-suggestions") && event.preventDefault());
+  document.addEventListener("htmx:before:morph:attr", (event) => { // a live update knows of no suggestions
+    const { attrName } = event.detail;
+    if (event.target.id === "f-q" && ["aria-expanded", "aria-activedescendant"].includes(attrName)) event.preventDefault();
   });
 
   // --- board: the arrow keys lead from chip to chip, within a lane and to the next one that has any ---------------------------
@@ -364,7 +440,7 @@
   };
 
   function focusOn(key) {
-    const found = $$(`[data-focus-key="${CSS.escape(key)}"]`).find((e) => e.offsetParent !== null);
+    const found = $$(`[data-focus-key~="${CSS.escape(key)}"]`).find((e) => e.offsetParent !== null);
     if (found) { found.focus(); found.select?.(); }
     return Boolean(found);
   }
@@ -432,6 +508,7 @@
     roveAll();
     showSelection();
     openConfirmation();
+    mark(null);
     if (focusedPart && document.activeElement === document.body) focusPart(document.getElementById(focusedPart));
     focusedPart = "";
   });

@@ -117,14 +117,14 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
     eu, vips = f"{topic}/Subscriptions/eu", f"{topic}/Subscriptions/vips"
     return {
         "now": ["/", f"/?namespace={queue.namespace}"],
-        "entities": ["/entities/", "/entities/?q=orders&sort=-dead&all=1"],
+        "entities": ["/entities/", "/entities/?q=orders+dead%3E0&sort=-dead&all=1"],
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
         "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
         "namespace_new": ["/new-namespace/", "/new-namespace/?family=queue_storage"],
         "namespace_settings": [f"/namespace-settings/{queue.namespace}/", f"/namespace-settings/{jobs.namespace}/"],
         "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
-        "locks": ["/locks/", f"/locks/?q={queue.namespace}&holder=worker"],
+        "locks": ["/locks/", f"/locks/?q={queue.namespace}+holder:worker"],
         "actor": ["/actors/process/worker/", "/actors/broker/broker/"],
         "messages": ["/messages/", "/messages/?q=order-2", "/messages/?q=nothing", "/messages/?q=size>1"],
         "saved_filters": ["/filters/"],
@@ -139,7 +139,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/insights/?entity={topic}",
             f"/insights/?namespace={jobs.namespace}",
         ],
-        "tail": ["/tail/", f"/tail/?entity={at}&kinds=failures", f"/tail/?namespace={jobs.namespace}"],
+        "tail": ["/tail/", f"/tail/?q=entity:{at}+event:failures", f"/tail/?q=namespace:{jobs.namespace}"],
         "configuration": ["/configuration/"],
         "administration": ["/administration/"],
         "people": ["/administration/people/"],
@@ -153,7 +153,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "background_tasks": ["/administration/background-tasks/"],
         "background_task": [f"/administration/background-tasks/{PeriodicTask.objects.latest('pk').pk}/"],
         "storage": ["/administration/storage/"],
-        "audit": ["/administration/activity/", "/administration/activity/?outcome=refused"],
+        "audit": ["/administration/activity/", "/administration/activity/?q=outcome:refused+at%3E09:00"],
         "help": ["/learn/"],
         "glossary": ["/learn/glossary/"],
         "code": [f"/code/{at}", f"/code/{at}?number=5"],
@@ -178,7 +178,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
                 f"/entities/{at}?tab={tab}"
                 for tab in ("active", "locked", "scheduled", "deferred", "dead-letter", "receivers", "history")
             ),
-            f"/entities/{at}?tab=history&outcome=COMPLETED&by=process:worker",
+            f"/entities/{at}?tab=history&q=outcome:completed+by:process:worker",
             f"/entities/{at}?q=id:order-5+body:n+prop.region=eu&order=oldest",
             f"/entities/{at}?q=id:none-such",
             *(f"/entities/{topic}?tab={tab}" for tab in ("subscriptions", "scheduled", "history")),
@@ -200,7 +200,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}?tab=visible&q=body:job&order=oldest",
             f"/entities/{stored}-poison",
         ],
-        "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}&why=Payment"],
+        "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}+reason:Payment"],
         "dead_letter_group": [
             f"/dead-letters/dead-letter/{at}",
             f"/dead-letters/dead-letter/{at}?filter=reason%3DPaymentRefused&m=2&tried=2",

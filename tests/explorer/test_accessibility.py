@@ -204,9 +204,9 @@ def test_the_key_sheet_opens_and_restores_the_focus(pages, browser):
 def test_single_keys_can_be_switched_off_and_never_act_while_typing(pages, browser):
     page = browser()
     page.goto("/entities/")
-    page.focus("#q")
+    page.focus("#f-q")
     page.keyboard.type("gs?")
-    assert not page.locator("#keys").is_visible() and page.input_value("#q") == "gs?"
+    assert not page.locator("#keys").is_visible() and page.input_value("#f-q") == "gs?"
     page.goto("/entities/")
     page.keyboard.press("?")
     page.click("#keys button[name=shortcuts]")
@@ -238,13 +238,13 @@ def test_focus_is_visible_and_never_hidden_behind_the_bar(pages, browser):
 def test_filtering_the_overview_while_typing_keeps_the_focus_and_the_address(pages, browser):
     page = browser()
     page.goto("/entities/")
-    page.focus("#q")
+    page.focus("#f-q")
     page.keyboard.type(pages.shop.namespace)
     page.wait_for_url(f"**/entities/?q={pages.shop.namespace}*")
     page.wait_for_selector("#overview tbody tr:nth-child(6)")
     expect(page.locator("#overview tbody tr")).to_have_count(6)
-    expect(page.locator("#q")).to_be_focused()
-    assert page.input_value("#q") == pages.shop.namespace
+    expect(page.locator("#f-q")).to_be_focused()
+    assert page.input_value("#f-q") == pages.shop.namespace
 
 
 def test_tabs_swap_in_place_and_back_works(pages, browser):

@@ -55,9 +55,9 @@ def hostile(db, as_):
         *(f"/messages/{address}/{number}" for number in (1, 2, 3, 4)),
         f"/entities/{address}?m=3", f"/compare/{address}?a=2&b=3", f"/send/{address}?like=2", f"/receive/main/{address}",
         f"/dead-letters/?q={address.namespace}", f"/dead-letters/dead-letter/{address}?m=2", "/operations/", "/filters/",
-        f"/filters/?text={quote(EVIL)}", "/locks/", f"/locks/?holder={quote(EVIL)}", f"/messages/?q={quote(EVIL)}",
-        "/administration/activity/", f"/administration/activity/?actor={quote(EVIL)}",
-        f"/entities/{address}?q={quote(EVIL)}", f"/tail/?entity={address}", "/", "/entities/",
+        f"/filters/?text={quote(EVIL)}", "/locks/", f"/locks/?q=holder:{quote(EVIL)}", f"/messages/?q={quote(EVIL)}",
+        "/administration/activity/", f"/administration/activity/?q={quote(EVIL)}",
+        f"/entities/{address}?q={quote(EVIL)}", f"/tail/?q=entity:{address}", "/", "/entities/",
         f"/entities/{named}", f"/messages/{named}/1", f"/send/{named}", f"/entities/?q={quote(EVIL)}", f"/{quote(EVIL)}/",
     ]  # fmt: skip
 

@@ -175,18 +175,18 @@ def test_the_tail_shows_the_newest_events_of_the_selected_entities(shop, jobs, a
     client = as_("viewer")
 
     def kinds(query):
-        return [(str(event.address), event.kind.name) for event, _ in client.get(f"/tail/?{query}").context["rows"]]
+        return [(str(event.address), event.kind.name) for event, _ in client.get("/tail/", {"q": query}).context["rows"]]
 
     service_bus.send(shop, [Message(b"x", message_id="last")])
-    assert kinds(f"entity={shop}")[0] == (str(shop), "SENT")
-    assert {address for address, _ in kinds(f"namespace={jobs.namespace}")} == {str(jobs), f"{jobs}-poison"}
-    assert {kind for _, kind in kinds(f"entity={shop}&kinds=failures")} == {"DEAD_LETTERED"}
-    assert len(kinds(f"entity={shop}&id=last")) == 1
+    assert kinds(f"entity:{shop}")[0] == (str(shop), "SENT")
+    assert {address for address, _ in kinds(f"namespace:{jobs.namespace}")} == {str(jobs), f"{jobs}-poison"}
+    assert {kind for _, kind in kinds(f"entity:{shop} event:failures")} == {"DEAD_LETTERED"}
+    assert len(kinds(f"entity:{shop} last")) == 1
     app = Actor("key", "app", Right.ALL, "key:app@10.0.0.7")
     [message] = service_bus.receive(shop, 1, actor=app)
     service_bus.complete(shop, [message.lock_token], actor=app)
-    assert [kind for _, kind in kinds(f"entity={shop}&actor=app")] == ["COMPLETED", "RECEIVED"]
-    page = client.get(f"/tail/?entity={shop}&actor=app").content.decode()
+    assert [kind for _, kind in kinds(f"entity:{shop} by:app")] == ["COMPLETED", "RECEIVED"]
+    page = client.get(f"/tail/?q=entity:{shop}+by:app").content.decode()
     assert page.count(">app</a>") == 2 and "used from 10.0.0.7" in page
-    assert client.get("/tail/?entity=no/such").status_code == 404
-    assert client.get("/tail/?kinds=nonsense").status_code == 400
+    assert client.get("/tail/?q=entity:no/such").status_code == 404
+    assert client.get("/tail/?q=event:nonsense").status_code == 400

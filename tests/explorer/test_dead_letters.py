@@ -58,7 +58,7 @@ def test_the_inbox_lists_groups_with_counts_and_links(orders, as_):
     text = body_of(as_("viewer").get(f"/dead-letters/?q={orders.namespace}"))
     assert "order *: unknown *" in text and "Late" in text and "<strong>5</strong> dead letters in 2 groups" in text
     assert "80 %" in text and "+4" in text
-    only = body_of(as_().get(f"/dead-letters/?q={orders.namespace}&why=late", headers=FRAGMENT))
+    only = body_of(as_().get(f"/dead-letters/?q={orders.namespace}+reason:late", headers=FRAGMENT))
     assert "Late" in only and "Schema" not in only
     assert "No groups match" in body_of(as_().get("/dead-letters/?q=nothing-of-this-name"))
 

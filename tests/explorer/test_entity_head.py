@@ -270,11 +270,11 @@ def test_scheduled_messages_are_sorted_by_due_time(shop, as_):
 
 def test_the_history_is_filtered_by_outcome_id_and_actor(shop, as_):
     client = as_("viewer")
-    for query, found in (("outcome=COMPLETED", True), ("outcome=PURGED", False), ("id=order-1", True), ("id=order-9", False),
-                         ("by=process:worker", True), ("by=worker", True), ("by=user:worker", False)):  # fmt: skip
-        rows = client.get(f"/entities/{shop}?tab=history&{query}").context["events"].rows
+    for query, found in (("outcome:completed", True), ("outcome:purged", False), ("order-1", True), ("order-9", False),
+                         ("by:process:worker", True), ("by:worker", True), ("by:user:worker", False)):  # fmt: skip
+        rows = client.get(f"/entities/{shop}?tab=history&q={query}").context["events"].rows
         assert (1 in [row.sequence_number for row in rows]) is found, query
-    assert client.get(f"/entities/{shop}?tab=history&outcome=LOST").status_code == 400
+    assert client.get(f"/entities/{shop}?tab=history&q=outcome:lost").status_code == 400
 
 
 def test_pages_of_queues_for_dead_letters_say_so(jobs, vhost, as_):

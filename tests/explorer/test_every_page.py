@@ -20,7 +20,7 @@ ELSEWHERE = {
     "analysis_question", "analysis_report", "analysis_properties", "mark_deploy",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_file", "operation_change",
     "namespace_behaviour",
-    "entity_pause", "entity_protect", "filter_suggestions", "general_suggestions", "save_filter", "delete_filter",
+    "entity_pause", "entity_protect", "filter_suggestions", "general_suggestions", "suggestions", "save_filter", "delete_filter",
     "rename_template", "delete_template", "sandbox_start", "sandbox", "sandbox_export", "follow",
 }  # fmt: skip
 AZURE = SimpleNamespace(
@@ -35,7 +35,7 @@ AZURE = SimpleNamespace(
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
          "/entities/{at}?cursor=%00",
          "/entities/{at}?cursor=nonsense", "/entities/{at}?q=value:eu", "/entities/{at}?order=random",
-         "/administration/activity/?outcome=maybe",
+         "/administration/activity/?q=outcome:maybe",
          "/administration/activity/?before=x", "/entities/{at}?tab=history&cursor=x", "/messages/?q=urn:x",
          "/messages/?q=x&cursor=0.x"),
     missing=("/entities/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from django.urls import reverse
 
 from broker_core import rabbitmq, reads, service_bus
@@ -22,7 +23,7 @@ def page_of(address, query=""):
 
 
 def test_each_condition_is_a_chip_with_a_link_to_remove_it(shop, as_):
-    page = body_of(as_().get(page_of(shop, "?tab=active&q=id:order-5&q=-prop.region=us&q=")))
+    page = body_of(as_().get(page_of(shop, "?tab=active&q=id:order-5+-prop.region=us")))
     assert re.findall(r'name="q" value="([^"]*)"', page)[:2] == ["id:order-5", "-prop.region=us"]
     assert 'href="?tab=active&q=-prop.region%3Dus"' in page and 'href="?tab=active&q=id%3Aorder-5"' in page
     assert "<b>1</b> of 3<" in page and 'href="?tab=active"' in page
@@ -53,14 +54,14 @@ def test_keys_and_then_frequent_values_are_suggested(shop, as_):
     client = as_()
 
     def suggested(typed, tab="active"):
-        return re.findall(r'<option value="([^"]*)">', client.get(url, {"q": typed, "tab": tab}).content.decode())
+        return re.findall(r'data-text="([^"]*)"', client.get(url, {"q": typed, "tab": tab}).content.decode())
 
     assert {"id:", "prop.", "age&gt;1h"} <= set(suggested(""))
     assert suggested("rea", "dead-letter")[0] == "reason:"
     assert suggested("reason:", "dead-letter")[0] == "reason=PaymentRefused"
     assert suggested("prop.")[0] == "prop.region:"
     assert suggested("prop.region:e") == ["prop.region=eu"]
-    assert suggested("-state:d")[:1] == ["-state:active"]
+    assert suggested("id:x -state:d") == ["-state:deferred", "-state:dead"]
     assert suggested("prop.region:e", "no-such-tab") == ["prop.region=eu"]
 
 
@@ -71,8 +72,15 @@ def test_removed_messages_and_messages_of_deleted_entities_are_found(shop, as_):
     entity_id = reads.entity(old).id
     entities.delete_queue(old)
     page = body_of(as_("viewer").get(f"/messages/?q=lost-1+entity:{shop.namespace}"))
-    assert "removed" in page and "deleted" in page and f"/messages/{old}/1?of={entity_id}" in page
-    assert "removed" in body_of(as_("viewer").get(f"/messages/?q=order-1+entity:{shop.namespace}"))
+    assert "deleted with its entity" in page and f"/messages/{old}/1?of={entity_id}" in page
+    assert "removed" not in page.partition('id="found"')[2]
+
+
+@pytest.mark.parametrize("query", ["order-1", "id:order-1 entity:{}"])  # by the index of ids, and by the slices
+def test_a_search_says_how_a_message_left(shop, as_, query):
+    text = body_of(as_("viewer").get("/messages/", {"q": query.format(shop.namespace)}))
+    rows = [row for row in text.partition('id="found"')[2].split('<tr id="s-')[1:] if shop.namespace in row]
+    assert len(rows) == 1 and "completed</span>" in rows[0] and "removed" not in rows[0]
 
 
 def test_a_search_continues_by_a_link_and_by_htmx(shop, as_, monkeypatch):

@@ -230,7 +230,7 @@ def test_the_sandbox_of_another_user_is_neither_named_nor_readable(role, vera, a
         f"/namespaces/{namespace}/", f"/entities/{namespace}/orders", f"/entities/{namespace.upper()}/orders",
         f"/messages/{namespace}/orders/1", f"/filter-suggestions/{namespace}/orders", f"/?namespace={namespace}",
         f"/map/?namespace={namespace}", f"/map/?entity={namespace}/orders", f"/insights/?entity={namespace}/orders",
-        f"/tail/?namespace={namespace}", f"/dead-letters/?namespace={namespace}", f"/locks/?namespace={namespace}",
+        f"/tail/?q=namespace:{namespace}", f"/dead-letters/?q=namespace:{namespace}", f"/locks/?q=namespace:{namespace}",
     ]  # fmt: skip
     for path in paths:
         assert other.get(path).status_code == 404, path
@@ -258,13 +258,13 @@ def test_the_owner_of_a_sandbox_exports_and_undoes_as_an_operation(vera, as_, tr
     begun = vera.get(f"/operate/{place}?kind=export&tab=active")
     assert begun.status_code == 200 and "Export" in body_of(begun)
     vera.post(f"/operate/{place}", {"kind": "export", "tab": "active", "all": "1", "confirmed": "1", "pace": "1000"})
-    [export] = operations.newest(part=str(place), limit=1)
+    [export] = operations.newest(parts=[str(place)], limit=1)
     runner.run(export, seconds=None)
     assert len(list(vera.get(f"/operations/{export.id}/file/").streaming_content)) > 0
     assert as_("viewer").get(f"/operations/{export.id}/file/").status_code == 404
 
     vera.post(f"/operate/{place}", {"kind": "discard", "tab": "active", "numbers": ["1"]})
-    [discarded] = operations.newest(part=str(place), limit=1)
+    [discarded] = operations.newest(parts=[str(place)], limit=1)
     url = f"/operations/{discarded.id}/"
     assert as_("viewer").post(f"{url}change/", {"action": "undo"}).status_code == 404
     assert operations.find(discarded.id).state is State.DONE
@@ -796,7 +796,7 @@ def test_lists_about_all_namespaces_leave_out_sandboxes(vera, as_, transactional
         f"/namespaces/{namespace}/",
         f"/map/?namespace={namespace}",
         f"/?namespace={namespace}",
-        f"/tail/?namespace={namespace}",
+        f"/tail/?q=namespace:{namespace}",
     ):
         assert place in body_of(vera.get(address)), address
 

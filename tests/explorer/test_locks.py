@@ -19,7 +19,7 @@ from .test_accessibility import browser  # noqa: F401
 
 
 def _locks(address):
-    return reads.locks(LockFilter(EntityFilter(part=f"{address.namespace}/".lower()))).rows
+    return reads.locks(LockFilter(EntityFilter(parts=(f"{address.namespace}/".lower(),)))).rows
 
 
 def _form(address, **values):
@@ -34,7 +34,7 @@ def test_the_page_lists_locks_of_all_families(shop, jobs, as_):
     assert f"Release message 4 of {shop}, held by worker</h2>" in asked and "(optional)" in asked
     page = as_("operator").get(f"/locks/?q={jobs.namespace}").content.decode()
     assert "Message 2" in page and "Message 3" in page and "Message 4" not in page
-    assert "No locks match" in as_().get("/locks/?holder=nobody-of-this-name").content.decode()
+    assert "No locks match" in as_().get("/locks/?q=holder:nobody-of-this-name").content.decode()
 
 
 def test_a_lock_is_released_with_a_reason_and_recorded(shop, as_):
@@ -79,7 +79,7 @@ def test_a_session_and_all_locks_of_a_holder_are_released(shop, as_):
     service_bus.send(carts, [Message(session_id=name) for name in "ab"])
     for name in "ab":
         service_bus.accept_session(carts, name, max_count=1, actor=WORKER)
-    client, here = as_(), f"/locks/?q={shop.namespace}&holder=process:worker"
+    client, here = as_(), f"/locks/?q={shop.namespace}+holder:process:worker"
     assert client.post("/locks/", _form(carts, session="a")).status_code == 302
     assert [lock.session_id for lock in _locks(carts) if lock.is_session] == ["b"]
     page = client.get(here).content.decode()

@@ -219,12 +219,12 @@ def test_operations_are_filtered_and_archives_listed(pages, as_):
     archive, discard = (f'href="/operations/{operation.id}/"' for operation in reversed(core.newest(limit=2)))
     here = f"q={pages.shop.namespace}"
     assert all(name in body_of(client.get(f"/operations/?{here}")) for name in (archive, discard))
-    listed = body_of(client.get(f"/operations/?{here}&kind=archive&undoable=on"))
+    listed = body_of(client.get(f"/operations/?{here}+kind:archive+is:undoable"))
     assert archive in listed and discard not in listed and "Restore 1" in listed
     connections.current().execute("UPDATE vitrine_operation SET kept_until = clock_timestamp() WHERE kind = 'discard'")
-    assert discard not in body_of(client.get(f"/operations/?{here}&undoable=on"))
+    assert discard not in body_of(client.get(f"/operations/?{here}+is:undoable"))
     assert "No past operations match" in body_of(client.get("/operations/?q=nothing-of-this-name", headers=FRAGMENT))
-    assert client.get("/operations/?kind=explode").status_code == client.get("/operations/?before=x").status_code == 400
+    assert client.get("/operations/?q=kind:explode").status_code == client.get("/operations/?before=x").status_code == 400
 
 
 def test_an_archive_is_restored_from_the_list(pages, as_):

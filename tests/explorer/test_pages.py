@@ -446,9 +446,9 @@ def test_the_audit_is_paged_and_filtered(pages, as_):
     for n in range(60):
         audit.done(WORKER, "send", pages.shop, target=f"message {n}", detail=json.dumps({"n": n}))
     client = as_("viewer")
-    first = client.get("/administration/activity/?actor=worker&queue=eu/orders")
+    first = client.get("/administration/activity/?q=actor:worker+entity:eu/orders")
     assert len(first.context["records"]) == 50 and "Older" in body_of(first)
-    second = client.get(f"/administration/activity/?actor=worker&queue=eu/orders&before={first.context['older']}")
+    second = client.get(f"/administration/activity/?q=actor:worker+entity:eu/orders&before={first.context['older']}")
     assert len(second.context["records"]) == 10
 
 

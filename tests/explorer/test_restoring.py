@@ -39,7 +39,7 @@ def test_the_operations_list_the_deletion_and_restore_it(queue, as_):  # noqa: F
     deleted_by(client, queue)
     page = body_of(client.get("/operations/"))
     assert f"Deleted queue {queue.namespace}/{queue.path} (1 message)" in page and "left" in page
-    [operation] = operations.newest(kind=Kind.DELETE, part=queue.namespace)
+    [operation] = operations.newest(kind=Kind.DELETE, parts=[queue.namespace])
     page = body_of(client.get(f"/operations/{operation.id}/"))
     assert "Can be restored until" in page and ">Matched<" not in page
     assert "Restore" in page and "Restore" not in body_of(as_("operator").get(f"/operations/{operation.id}/"))

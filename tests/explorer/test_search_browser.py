@@ -1,5 +1,6 @@
-"""The search in a real browser: conditions by keyboard, Stop and Continue."""
+"""The fields of conditions in a real browser: by keyboard, their suggestions and addresses, the menu View; Stop and Continue."""
 
+import re
 import threading
 
 import pytest
@@ -38,7 +39,7 @@ def test_conditions_are_edited_by_keyboard_and_a_search_can_be_stopped_and_conti
     page.keyboard.press("f")
     expect(page.locator("#f-q")).to_be_focused()
     page.keyboard.type("subj")
-    expect(page.locator('#f-suggestions option[value="subject:"]')).to_be_attached()
+    expect(page.locator('#f-suggestions [data-text="subject:"]')).to_be_visible()
     page.keyboard.type("ect:nothing")
     page.keyboard.press("Enter")
     expect(page.locator("[data-chip]")).to_have_text("subject:nothing")
@@ -80,8 +81,8 @@ def test_two_conditions_are_typed_in_a_live_list_and_suggestions_stay(open_as):
         page.keyboard.press("Enter")
         expect(page.locator("[data-chip]")).to_have_text(chips)
     page.keyboard.type("subj")
-    suggested = page.locator('#f-suggestions option[value="subject:"]')
-    expect(suggested).to_be_attached()
+    suggested = page.locator('#f-suggestions [data-text="subject:"]')
+    expect(suggested).to_be_visible()
     service_bus.send(QUEUE, [Message(b"{}", message_id="order-4")])
     expect(page.locator("tr", has_text="order-4")).to_be_visible()
     assert suggested.count() == 1, "a live update leaves them"
@@ -110,3 +111,126 @@ def test_a_form_accepts_input_before_htmx_is_ready(open_as):
     expect(page.locator("[data-chip]")).to_have_text(["number>0", "size>0"])
     assert page.evaluate("window.stayed") is True
     expect(page.locator("#f-q")).to_be_focused()
+
+
+@pytest.mark.slow
+def test_a_condition_is_built_of_suggestions_by_keyboard(open_as):
+    page = open_as("viewer", "/locks/")
+    field, options = page.locator("#f-q"), page.locator("#f-suggestions [role=option]")
+    page.keyboard.press("f")
+    expect(field).to_be_focused()
+    expect(options).to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    expect(options).to_have_count(3)
+    expect(field).to_have_attribute("aria-expanded", "true")
+    page.keyboard.type("fam")
+    expect(options).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    expect(field).to_have_attribute("aria-activedescendant", "f-s-1")
+    page.keyboard.press("Enter")
+    expect(field).to_have_value("family:")
+    expect(options.first).to_contain_text("family:service-bus")
+    page.keyboard.press("ArrowUp")
+    expect(options.last).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Enter")  # a value is complete: it is applied
+    expect(page.locator("[data-chip]")).to_have_text("family:rabbitmq")
+    expect(page).to_have_url(re.compile(r"/locks/\?q=family%3Arabbitmq$"))
+    expect(field).to_be_focused()
+    expect(field).to_have_value("")
+    page.keyboard.type("hol")
+    expect(options).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(options).to_have_count(0)
+    expect(field).to_be_focused()
+    expect(field).to_have_value("hol")
+
+
+@pytest.mark.slow
+def test_a_suggestion_is_chosen_by_mouse(open_as):
+    page = open_as("viewer", "/tail/")
+    page.locator("#f-q").click()
+    page.locator("#f-suggestions").get_by_text("event:", exact=True).click()
+    page.locator("#f-suggestions").get_by_text("event:arrivals").click()
+    expect(page.locator("[data-chip]")).to_have_text("event:arrivals")
+    expect(page.locator("#tail tbody tr", has_text="order-3").first).to_contain_text("sent")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/locks/", f"/entities/{QUEUE}", "/operations/", "/entities/", "/messages/"])
+def test_the_address_follows_at_once_and_has_no_empty_parameter(open_as, path):
+    page = open_as("viewer", path)
+    may_answer = threading.Event()
+    asked = []
+
+    def hold(route):
+        asked.append(route)
+        if not may_answer.is_set():
+            page.wait_for_url(re.compile(r"\?q=order$"))
+        route.continue_()
+
+    page.route(re.compile(r"\?q=order$"), hold)
+    page.locator("#f-q").fill("order")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(rf"{path}\?q=order$"))
+    expect(page.locator("[data-chip]")).to_have_text("order")
+    assert asked
+    page.go_back()
+    expect(page).to_have_url(re.compile(rf"{path}$"))
+    expect(page.locator("[data-chip]")).to_have_count(0)
+
+
+@pytest.mark.slow
+def test_a_condition_is_not_applied_while_it_is_typed(open_as):
+    page = open_as("viewer", "/entities/")
+    field, rows = page.locator("#f-q"), page.locator("#overview tbody tr")
+    expect(rows).to_have_count(1)
+    page.evaluate("window.shown = document.getElementById('overview')")
+    field.press_sequentially("dead>")
+    expect(page.locator("#f-suggestions > li")).to_have_count(0)
+    expect(page.locator("#f-problem")).to_have_count(0)
+    field.press_sequentially("9")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No entities match this filter")).to_be_visible()
+    expect(page.locator("[data-chip]")).to_have_text("dead>9")
+    expect(field).to_be_focused()
+    page.keyboard.press("Backspace")
+    expect(rows).to_have_count(1)
+
+
+@pytest.mark.slow
+def test_the_menu_view_is_used_by_keyboard(open_as):
+    page = open_as("viewer", f"/entities/{QUEUE}")
+    menu = page.locator("#view")
+    page.keyboard.press("v")
+    expect(menu.get_by_role("link", name="newest first")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu.locator("summary")).to_be_focused()
+    expect(menu.get_by_role("link", name="oldest first")).to_be_hidden()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"\?order=oldest$"))
+    expect(page.locator("#rows .row-link").first).to_have_text("1")
+    page.locator("#f-q").fill("number>1")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"\?order=oldest&q=number%3E1$"))
+    expect(page.locator("#rows .row-link")).to_have_text(["2", "3"])
+
+
+@pytest.mark.slow
+def test_without_javascript_enter_applies_the_conditions(transactional_db, live_site, new_context, sign_in, person):
+    namespaces.create_namespace("search", Family.SERVICE_BUS)
+    entities.create_queue(QUEUE)
+    context = new_context(base_url=live_site, java_script_enabled=False)
+    sign_in(context, person("viewer"))
+    page = context.new_page()
+    for path in ("/entities/", f"/entities/{QUEUE}", "/locks/"):
+        page.goto(path)
+        page.locator("#f-q").fill("orders")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(rf"{path}\?q=orders$"))
+        page.locator("#f-q").fill("search")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(rf"{path}\?q=orders\+search$"))
+        assert page.locator("[data-chip]").all_inner_texts() == ["orders", "search"]

@@ -46,12 +46,12 @@ def test_a_subscription_is_listed_below_its_topic(pages, as_):
 
 def test_the_overview_can_be_filtered_by_kind(pages, as_):
     client = as_("viewer")
-    found = client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription").context["entities"]
+    found = client.get(f"/namespaces/{pages.shop.namespace}/?q=kind:subscription").context["entities"]
     assert {row.address.name for row in found} == {"all", "eu", "vips"}
-    assert "beneath" not in body_of(client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription"))
+    assert "beneath" not in body_of(client.get(f"/namespaces/{pages.shop.namespace}/?q=kind:subscription"))
     found = client.get(f"/entities/?q={pages.shop.namespace}/market/news/Subscriptions/eu").context["entities"]
     assert [row.address.name for row in found] == ["eu"]
-    assert client.get("/entities/?kind=exchange").status_code == 400
+    assert client.get("/entities/?q=kind:exchange").status_code == 400
 
 
 def test_the_number_of_queries_of_the_overview_does_not_grow_with_the_entities(pages, as_, monkeypatch):
@@ -360,7 +360,7 @@ def test_sessions_are_listed_with_holder_and_state(carts, as_, session_receiver)
     page = body_of(as_("operator").get(f"/entities/{carts}?tab=sessions"))
     assert page.index("cart-a") < page.index("cart-b") and session_receiver.user.username in page and "aisle" in page
     assert "aisle" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
-    found = as_("viewer").get(f"/entities/{carts}?tab=sessions&session=-b").context["sessions"].rows
+    found = as_("viewer").get(f"/entities/{carts}?tab=sessions&q=%22-b%22").context["sessions"].rows
     assert [(row.session_id, str(row.messages), row.locked_until) for row in found] == [("cart-b", "1", None)]
     listed = as_("viewer").get(f"/entities/{carts}?tab=all&q=session=cart-a").context["page"].rows
     assert {row.sequence_number for row in listed} == {1, 2}

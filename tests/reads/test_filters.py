@@ -22,7 +22,9 @@ from broker_core.reads.conditions import (
     Text,
     TimeRange,
 )
-from broker_core.reads.filters import AGES, LONGEST_AGE, MOST_CHARACTERS, NUMBERS, TEXTS, TIMES
+from broker_core.reads.filters import AGES, NUMBERS, TEXTS, TIMES
+from broker_core.reads.lexing import MOST_CHARACTERS
+from broker_core.reads.ranges import LONGEST_AGE
 
 NOW = datetime(2026, 11, 22, 9, 14, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

@@ -74,7 +74,7 @@ def test_locks_can_be_filtered(held):
     bens = reads.locks(_in(held, holder="BEN"), limit=1)
     assert {row.holder for row in bens.rows} == {"process:ben"}
     assert (bens.matching.value, [holder.name for holder in bens.holders]) == (2, ["process:ben"])
-    by_path = replace(_in(held), entities=EntityFilter(namespace=held.namespace, part="carts"))
+    by_path = replace(_in(held), entities=EntityFilter(namespace=held.namespace, parts=("carts",)))
     assert {row.address.path for row in reads.locks(by_path).rows} == {"carts"}
 
 

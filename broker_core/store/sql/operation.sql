@@ -94,11 +94,14 @@ SELECT o.*, clock_timestamp() AS read_at, e.id IS NULL OR e.deleted_at IS NOT NU
  WHERE o.id = %(id)s;
 
 -- name: operations
--- The newest operations, of all states or only of those that are not over, of one kind, of entities whose address has a part, or
--- only of those that can be undone. except_namespaces: in lower case.
+-- The newest operations: of one state or not over, of one kind, of entities whose address has all parts, by people whose name has
+-- a part, or only of those that can be undone. by, parts, except_namespaces: in lower case.
 -- include: operation_as_read
  WHERE (%(kind)s::text IS NULL OR o.kind = %(kind)s)
-   AND (%(part)s = '' OR strpos(lower(o.namespace || '/' || o.path), %(part)s) > 0)
+   AND (%(state)s::text IS NULL OR o.state = %(state)s)
+   AND (%(by)s = '' OR strpos(lower(o.actor), %(by)s) > 0)
+   AND NOT EXISTS (SELECT FROM unnest(%(parts)s::text[]) AS p (part)
+                    WHERE strpos(lower(o.namespace || '/' || o.path), p.part) = 0)
    AND (NOT %(undoable)s::boolean OR (o.state IN ('done', 'stopped', 'failed')
                                       AND (o.kept_until IS NULL OR o.kept_until > clock_timestamp())
                                       AND CASE o.kind WHEN 'delete' THEN e.deleted_at IS NOT NULL

@@ -251,8 +251,9 @@ dead_letter_queues AS MATERIALIZED (
         OR NOT q.effective ? 'dead_letter_exchange' AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = q.id))
 
 -- fragment: listed
--- The entities of a namespace, topic, kind or family, or all. part: of the shown address, which is "topic/name" for a
+-- The entities of a namespace, topic, kind or family, or all. parts: all in the shown address, which is "topic/name" for a
 -- subscription; prefix: of the path. The system's own are left out unless `system` is set. except_namespaces: in lower case.
+-- paused: whether something is disabled.
 entities AS MATERIALIZED (
     SELECT e.id, e.namespace_id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live,
            e.topic_id,
@@ -265,10 +266,14 @@ entities AS MATERIALIZED (
        AND lower(e.namespace_name) <> ALL (%(except_namespaces)s::text[])
        AND (%(kind)s::text IS NULL OR e.kind = %(kind)s) AND (%(family)s::text IS NULL OR e.family = %(family)s)
        AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
-       AND (%(part)s::text IS NULL
-            OR strpos(lower(e.namespace_name || '/' || CASE WHEN e.topic_id IS NULL THEN e.path
-                                                            ELSE regexp_replace(e.path, '/subscriptions/(?!.*/)', '/', 'i') END),
-                      lower(%(part)s)) > 0))
+       AND (%(paused)s::boolean IS NULL OR (e.status <> 'Active') = %(paused)s)
+       AND (%(parts)s::text[] IS NULL
+            OR NOT EXISTS (
+               SELECT FROM lower(e.namespace_name || '/'
+                                 || CASE WHEN e.topic_id IS NULL THEN e.path
+                                         ELSE regexp_replace(e.path, '/subscriptions/(?!.*/)', '/', 'i') END) AS shown
+                CROSS JOIN unnest(%(parts)s) AS p (part)
+                WHERE strpos(shown, lower(p.part)) = 0)))
 
 -- name: read_listed
 -- The ids of the listed entities from one place on, in the order of read_overview.
@@ -366,6 +371,43 @@ sum(t.neglected)::bigint AS neglected
 (left(coalesce(t.topic_path, t.path), length(%(within)s::text))
  || substring(substr(coalesce(t.topic_path, t.path), length(%(within)s) + 1) FROM '^[^/.-]*[/.-]'))
 
+-- fragment: column_of_tally
+-- The number in the column `f` of the tally `t`, by which entities are sorted and filtered; NULL: the column is the name.
+CASE f.name
+     WHEN '' THEN NULL
+     WHEN 'name' THEN NULL
+     WHEN 'attention' THEN CASE WHEN t.dead_letter + t.transfer_dead_letter > 0 THEN 1e15 + t.dead_letter
+                                WHEN t.waits_for_operator AND t.active > 0 THEN 1e15 + t.active
+                                WHEN t.neglected = 1 THEN 1e12 + t.active WHEN t.status <> 'Active' THEN 1 ELSE 0 END
+     WHEN 'neglected' THEN t.neglected
+     WHEN 'sent' THEN t.sent
+     WHEN 'completed' THEN t.completed
+     WHEN 'oldest' THEN coalesce(extract(epoch FROM t.oldest_active_at), 1e12)
+     WHEN 'dead' THEN CASE WHEN t.waits_for_operator THEN t.active
+                           WHEN t.family = 'service_bus' AND t.kind <> 'topic'
+                           THEN t.dead_letter + t.transfer_dead_letter ELSE -1 END
+     WHEN 'expired' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.expired_pending END
+     WHEN 'waiting' THEN CASE t.family WHEN 'queue_storage'
+                                       THEN greatest(t.delayed + t.rescheduled - t.expired_delayed, 0)
+                                       WHEN 'rabbitmq' THEN -1 ELSE t.scheduled END
+     WHEN 'scheduled' THEN t.scheduled
+     WHEN 'delayed' THEN greatest(t.delayed - t.expired_delayed, 0)
+     WHEN 'rescheduled' THEN t.rescheduled
+     WHEN 'extended' THEN t.extended
+     WHEN 'leased' THEN t.locked
+     WHEN 'unacked' THEN t.locked
+     WHEN 'ready' THEN t.active - t.locked
+     WHEN 'total' THEN t.active
+     WHEN 'deferred' THEN CASE WHEN t.kind = 'topic' OR t.family <> 'service_bus' THEN -1 ELSE t.deferred END
+     WHEN 'locked' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.locked END
+     WHEN 'held' THEN CASE WHEN t.kind = 'topic' THEN -1
+                           WHEN t.family = 'queue_storage'
+                           THEN greatest(t.locked + t.extended - t.expired_leased, 0) ELSE t.locked END
+     ELSE CASE t.kind WHEN 'topic' THEN -1
+          ELSE greatest(t.active - t.locked - t.delayed - t.rescheduled - t.extended
+                        - (t.expired_pending - t.expired_leased - t.expired_delayed), 0) END
+END::float8
+
 -- name: read_tallies
 -- The listed entities added up by family, kind and whether their messages wait for an operator. seconds: of the last minute.
 WITH
@@ -384,7 +426,8 @@ SELECT NULL::bigint AS id, t.family, t.kind, s.seconds,
 -- does not count. Items are in the order of the column `sort`. Groups are open if there are at most open_below entities, or one
 -- item alone, except those in `toggled`, of which the opposite holds; up to max_children of each are returned.
 -- level 0: the sums of all listed; 1: an item's; 2: an entity of an open group; 3: of each namespace with an item on the page.
--- place: of the item among `items`. first_neglected: the ids of the first five. seconds: of the last minute.
+-- place: of the item among `items`. first_neglected: the ids of the first five. seconds: of the last minute. counts: columns, of
+-- which each must be between its `lows` and `highs`.
 WITH
 -- include: listed
 ,
@@ -399,41 +442,16 @@ prefixes AS (
      GROUP BY n.namespace_name, n.prefix HAVING count(*) FILTER (WHERE n.topic_path IS NULL) >= 3),
 counted AS MATERIALIZED (
     SELECT t.*, p.prefix AS prefix_of_group, coalesce(t.topic_path, t.path) AS base,
-           CASE %(sort)s::text
-                WHEN '' THEN NULL
-                WHEN 'name' THEN NULL
-                WHEN 'attention' THEN CASE WHEN t.dead_letter + t.transfer_dead_letter > 0 THEN 1e15 + t.dead_letter
-                                           WHEN t.waits_for_operator AND t.active > 0 THEN 1e15 + t.active
-                                           WHEN t.neglected = 1 THEN 1e12 + t.active WHEN t.status <> 'Active' THEN 1 ELSE 0 END
-                WHEN 'sent' THEN t.sent
-                WHEN 'completed' THEN t.completed
-                WHEN 'oldest' THEN coalesce(extract(epoch FROM t.oldest_active_at), 1e12)
-                WHEN 'dead' THEN CASE WHEN t.waits_for_operator THEN t.active
-                                      WHEN t.family = 'service_bus' AND t.kind <> 'topic'
-                                      THEN t.dead_letter + t.transfer_dead_letter ELSE -1 END
-                WHEN 'expired' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.expired_pending END
-                WHEN 'waiting' THEN CASE t.family WHEN 'queue_storage'
-                                                  THEN greatest(t.delayed + t.rescheduled - t.expired_delayed, 0)
-                                                  WHEN 'rabbitmq' THEN -1 ELSE t.scheduled END
-                WHEN 'scheduled' THEN t.scheduled
-                WHEN 'delayed' THEN greatest(t.delayed - t.expired_delayed, 0)
-                WHEN 'rescheduled' THEN t.rescheduled
-                WHEN 'extended' THEN t.extended
-                WHEN 'leased' THEN t.locked
-                WHEN 'unacked' THEN t.locked
-                WHEN 'ready' THEN t.active - t.locked
-                WHEN 'total' THEN t.active
-                WHEN 'deferred' THEN CASE WHEN t.kind = 'topic' OR t.family <> 'service_bus' THEN -1 ELSE t.deferred END
-                WHEN 'locked' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.locked END
-                WHEN 'held' THEN CASE WHEN t.kind = 'topic' THEN -1
-                                      WHEN t.family = 'queue_storage'
-                                      THEN greatest(t.locked + t.extended - t.expired_leased, 0) ELSE t.locked END
-                ELSE CASE t.kind WHEN 'topic' THEN -1
-                     ELSE greatest(t.active - t.locked - t.delayed - t.rescheduled - t.extended
-                                   - (t.expired_pending - t.expired_leased - t.expired_delayed), 0) END
-           END::float8 AS value
+           (SELECT
+                   -- include: column_of_tally
+              FROM (SELECT %(sort)s::text AS name) AS f) AS value
       FROM tallies AS t LEFT JOIN prefixes AS p ON p.namespace_name = t.namespace_name AND p.prefix =
            -- include: prefix
+     WHERE %(counts)s::text[] IS NULL
+        OR NOT EXISTS (SELECT FROM unnest(%(counts)s, %(lows)s::bigint[], %(highs)s::bigint[]) AS f (name, low, high)
+                        WHERE ((
+                               -- include: column_of_tally
+                               ) BETWEEN f.low AND f.high) IS NOT TRUE)
       ),
 parts AS MATERIALIZED (                                  -- the sums of groups, and of all others of a namespace together
     SELECT t.prefix_of_group, t.family, t.kind, CASE %(sort)s WHEN 'oldest' THEN min(t.value) ELSE sum(t.value) END AS value,
@@ -938,21 +956,36 @@ SELECT e.entity_id, e.sequence_number, max(e.event_id) AS last_event,
  LIMIT %(max_count)s;
 
 -- name: search_events_of_id
--- Messages with exactly this id, present or removed, newest first: by their first event that is kept.
+-- Messages with exactly this id, present or removed, newest first: by their first event that is kept. last_kind, last_reason: of
+-- their last event.
 WITH found AS MATERIALIZED (
     SELECT DISTINCT ON (entity_id, sequence_number) event_id, entity_id, sequence_number, subqueue, kind, message_id, session_id,
-           coalesce(enqueued_at, at) AS at, actor, properties
+           coalesce(enqueued_at, at) AS at, actor, properties, last_value(kind) OVER of_message AS last_kind,
+           last_value(reason) OVER of_message AS last_reason
       FROM vitrine_message_event WHERE message_id = %(message_id)s
+    WINDOW of_message AS (PARTITION BY entity_id, sequence_number ORDER BY event_id
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
      ORDER BY entity_id, sequence_number, kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED) DESC, event_id
 )
 SELECT m.entity_id, m.sequence_number, m.subqueue, m.kind, m.message_id, m.session_id, m.at,
        CASE WHEN m.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED) THEN m.actor END AS actor,
        m.properties ->> 'subject' AS subject, m.properties ->> 'correlation_id' AS correlation_id,
-       n.name AS namespace_name, e.path, e.family, e.deleted_at, c.now
+       n.name AS namespace_name, e.path, e.family, e.deleted_at, c.now, m.last_kind, m.last_reason
   FROM found AS m JOIN vitrine_entity AS e ON e.id = m.entity_id JOIN vitrine_namespace AS n ON n.id = e.namespace_id
   JOIN vitrine_namespace_now AS c ON c.id = n.id
  WHERE %(with_system)s::boolean OR NOT n.is_system
  ORDER BY m.event_id DESC LIMIT %(max_count)s;
+
+-- name: search_outcomes
+-- How messages left: their last events among the next max_read events from a transaction on.
+WITH looked_at AS MATERIALIZED (
+    SELECT event_id, entity_id, sequence_number, kind, reason FROM vitrine_message_event
+     WHERE xid >= %(from_xid)s::xid8 ORDER BY xid LIMIT %(max_read)s
+)
+SELECT DISTINCT ON (l.entity_id, l.sequence_number) l.entity_id, l.sequence_number, l.kind, l.reason
+  FROM unnest(%(entity_ids)s::bigint[], %(numbers)s::bigint[]) AS p (entity_id, number)
+  JOIN looked_at AS l ON l.entity_id = p.entity_id AND l.sequence_number = p.number
+ ORDER BY l.entity_id, l.sequence_number, l.event_id DESC;
 
 -- name: read_find_in_messages
 -- Stored messages with a message id, among the first max_scanned rows of the table; includes messages without events (history

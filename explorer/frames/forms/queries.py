@@ -8,8 +8,7 @@ from typing import Any
 from django import forms
 
 from broker_core.common.errors import BrokerError
-from broker_core.common.family import installed
-from broker_core.common.types import TERMINAL_KINDS, EntityAddress, EntityKind, EventKind
+from broker_core.common.types import EntityAddress
 from broker_core.reads import Tab
 from explorer.frames import figures
 
@@ -17,20 +16,8 @@ HISTORY, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS = "history", "subscriptions",
 MESSAGE_TABS = tuple(str(tab) for tab in Tab if tab is not Tab.UNLOCKED)
 TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS, HISTORY)
 MOST_NAMES = 100
-KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
-
 
 ORDERS = [("", "newest first"), ("oldest", "oldest first")]
-
-
-def filter_field() -> forms.Widget:
-    """The first field of a page's filter: a key leads to it."""
-    return forms.TextInput({"data-focus-key": "f"})
-
-
-def families() -> list[tuple[str, str]]:
-    """The choices of a filter by family."""
-    return [("", "all"), *((str(family_pages.family), family_pages.title) for family_pages in installed())]
 
 
 class ScopeQuery(forms.Form):
@@ -70,16 +57,11 @@ class Names(forms.Field):
 
 
 class OverviewQuery(forms.Form):
-    """q: part of an address. kind, family: only these. sort: a column, with a minus for descending order, or "attention". all:
-    also hidden and system entities. within: the beginning of paths. toggle: groups, "namespace/prefix", that are not as at first,
-    open or closed. columns: those that are shown."""
+    """sort: a column, with a minus for descending order, or "attention". all: also hidden and system entities. toggle: groups,
+    "namespace/prefix", that are not as at first, open or closed. columns: those that are shown."""
 
-    q = forms.CharField(required=False, max_length=330)
-    kind = forms.ChoiceField(required=False, choices=KINDS)
-    family = forms.ChoiceField(required=False, choices=families)
     sort = forms.CharField(required=False)
     all = forms.BooleanField(required=False)
-    within = forms.CharField(required=False, max_length=260, strip=False)
     toggle = Names(required=False, max_length=330)
     columns = Names(required=False, max_length=30)
     page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
@@ -92,36 +74,18 @@ class OverviewQuery(forms.Form):
         return sort
 
 
-def outcome_field() -> forms.Field:
-    """How a message left, for a history."""
-    return forms.TypedChoiceField(
-        required=False, coerce=lambda name: EventKind[name], empty_value=None,
-        choices=[("", "all"), *((kind.name, kind.name) for kind in sorted(TERMINAL_KINDS))],
-    )  # fmt: skip
-
-
-def by_field() -> forms.Field:
-    """Who caused an event, for a history."""
-    return forms.CharField(required=False, max_length=200)
-
-
 class EntityQuery(forms.Form):
-    """An entity's list. cursor: from the previous page. tab: empty for the first one. session: part of an id, among sessions."""
+    """An entity's list. cursor: from the previous page. tab: empty for the first one."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
-    session = forms.CharField(required=False, max_length=128, label="Session ID", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=[*ORDERS, ("newest", "last due first")])
-    id = forms.CharField(required=False, max_length=128, label="Message ID")
-    outcome, by = outcome_field(), by_field()
 
 
 class HistoryQuery(forms.Form):
     """The history of an entity, whatever its family."""
 
     cursor = forms.CharField(required=False, max_length=200)
-    id = forms.CharField(required=False, max_length=128)
-    outcome, by = outcome_field(), by_field()
 
 
 class DeletedQuery(forms.Form):
@@ -138,8 +102,6 @@ class StorageQuery(forms.Form):
     tab = forms.CharField(required=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
-    id = forms.CharField(required=False, max_length=128, label="Message ID")
-    outcome, by = outcome_field(), by_field()
 
     def __init__(self, *args, tabs: Sequence[str], **kwargs):
         super().__init__(*args, **kwargs)
@@ -153,23 +115,16 @@ class StorageQuery(forms.Form):
 
 
 class AuditQuery(forms.Form):
-    """actor, queue: parts of the texts. outcome: done or refused. before: id of the last record of the previous page."""
+    """before: id of the last record of the previous page."""
 
-    actor = forms.CharField(required=False, max_length=200, label="Actor")
-    queue = forms.CharField(required=False, max_length=330, label="Entity")
-    outcome = forms.ChoiceField(required=False, choices=[("", "all"), ("done", "done"), ("refused", "refused")], label="Outcome")
     before = forms.IntegerField(required=False, min_value=1)
 
 
 class LockQuery(forms.Form):
-    """holder, q: parts of the holder's name and of the entity's address. all: also system entities and sandboxes. cursor: from
-    the previous page."""
+    """all: also system entities and sandboxes. cursor: from the previous page."""
 
-    holder = forms.CharField(required=False, max_length=200, label="Holder", widget=filter_field())
-    q = forms.CharField(required=False, max_length=330, label="Entity")
-    family = forms.ChoiceField(required=False, choices=families, label="Family")
     all = forms.BooleanField(required=False)
-    cursor = forms.CharField(required=False, max_length=1_000, widget=forms.HiddenInput)
+    cursor = forms.CharField(required=False, max_length=1_000)
 
 
 class SearchQuery(forms.Form):

@@ -17,7 +17,6 @@ from django.forms import BoundField
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
 from explorer.frames.forms.placeholders import fill_field
-from explorer.frames.forms.queries import by_field, outcome_field
 from explorer.rabbitmq.manual_consumers import MOST_PREFETCH
 
 from .keys import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
@@ -381,5 +380,3 @@ class QueueQuery(forms.Form):
     tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in QUEUE_TABS])
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
-    id = forms.CharField(required=False, max_length=255, label="Message ID")
-    outcome, by = outcome_field(), by_field()
