@@ -36,6 +36,10 @@ class Field:
     error: str = ""
 
     @property
+    def text(self) -> str:
+        return f"{self.value:g}" if isinstance(self.value, float) else str(self.value)
+
+    @property
     def step(self) -> str:
         return "1" if self.limit.is_whole else "any"
 

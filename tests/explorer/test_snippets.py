@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import CommandError, call_command
+from playwright.sync_api import expect
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.errors import BrokerError
@@ -22,6 +23,7 @@ from explorer.snippets import code, of
 from tests.html import body_of
 
 from .conftest import FRAGMENT
+from .test_accessibility import DESK, PHONE, problems
 from .test_lessons import start
 
 BUS, STORE, HOST = "codebus", "codestore", "codehost"
@@ -463,3 +465,34 @@ def test_pages_lead_to_their_code(ada):
 def test_a_token_for_a_wrong_address_is_refused(url, options, problem, ada):
     with pytest.raises(CommandError, match=re.escape(problem)):
         call_command("sas_token", url, **options)
+
+
+# In a browser, at the end: commands do not run while its event loop is in this thread.
+
+
+@pytest.mark.slow
+def test_code_opens_in_a_dialog_by_keyboard(ada, live_site, new_context, sign_in):
+    context = new_context(viewport=DESK, bypass_csp=True)
+    sign_in(context, ada.user)
+    page = context.new_page()
+    page.goto(f"{live_site}/entities/{QUEUE}")
+    page.locator("#more > summary").focus()
+    page.keyboard.press("Enter")
+    page.locator("#more").get_by_text("Show as code").focus()
+    page.keyboard.press("Enter")
+    dialog = page.locator("#ask")
+    expect(dialog).to_be_visible()
+    expect(dialog.locator("#code-python")).to_contain_text("service_bus.send(")
+    assert problems(page) == []
+    dialog.get_by_role("link", name="Complete").focus()
+    page.keyboard.press("Enter")
+    expect(dialog.locator("#ask-title")).to_contain_text("Complete")
+    dialog.locator("summary", has_text="HTTP").focus()
+    page.keyboard.press("Enter")
+    expect(dialog.locator("#code-http")).to_contain_text("sas_token")
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+    page.set_viewport_size(PHONE)
+    page.goto(f"{live_site}/code/{QUEUE}?op=complete")
+    assert problems(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]

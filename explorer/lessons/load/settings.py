@@ -28,9 +28,9 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "senders": Limit(1, 10, "Senders"),
-    "rate": Limit(0, 50, "Messages per second", is_whole=False),
+    "rate": Limit(0, 50, "Rate", "/s", is_whole=False),
     "receivers": Limit(0, 10, "Receivers"),
-    "work": Limit(0, 10, "Work per message", "s", is_whole=False),
+    "work": Limit(0, 10, "Work", "s", is_whole=False),
     "failures": Limit(0, 100, "Failing", "%"),
     "prefetch": Limit(1, 50, "Prefetch"),
 }
