@@ -41,7 +41,7 @@ SCHEDULES = (
         "explorer.maintain_history",
         "Preparation of analyses",
         None,
-        "Derives lives from the archived history, counts past days, and merges their files, by Spark.",
+        "Prepares the archived history with Spark, so that analyses answer sooner.",
     ),
     Schedule("explorer.resume_operations", "Interrupted operations", 10, "Continues operations whose worker has died."),
     Schedule("explorer.remove_old_sandboxes", "Old sandboxes", 600, "Removes sandboxes a day after they were started."),

@@ -50,7 +50,7 @@ _SHARED = (
     ),
     Sweep(sweeps.roll_up_counts, "Counts and charts", 5, "Merges the entries from which counts, rates and charts are computed."),
     Sweep(sweeps.delete_idle_entities, "Idle queues", 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
-    Sweep(sweeps.advance_heads, "Queue positions", 30, "Advances queue heads past removed messages, so that receives skip them."),
+    Sweep(sweeps.advance_heads, "Queue positions", 30, "Lets receives skip what was removed at the front of queues."),
     Sweep(sweeps.remove_deleted_entities, "Deleted queues", 30, "Removes the messages of deleted queues."),
     Sweep(
         sweeps.purge_hidden_messages,
@@ -65,14 +65,13 @@ _SHARED = (
         maintain_event_partitions,
         "Retention of the history",
         3600,
-        "Creates history partitions for the next days, indexes those of past days, drops old archived ones, and deletes the "
-        "archived days that a namespace does not keep.",
+        "Deletes history that is archived and older than a week, and archived days that a namespace does not keep.",
     ),
     Sweep(
         clean_up_archive,
         "Archive cleanup",
         None,
-        "Deletes archived files that no reader needs, and archives changes of settings.",
+        "Deletes archived files that are no longer used, and archives changes of settings.",
     ),
     Sweep(sweeps.check_ledger, "Verification of counts", None, "Verifies all counts against the stored messages."),
 )
