@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
-from django_celery_beat.models import PeriodicTask
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from broker_core import namespaces, queue_storage, service_bus
 from broker_core.common.types import Actor, EntityAddress, Family, Right
@@ -104,6 +104,14 @@ def _somebody():
     return get_user_model().objects.get_or_create(username="somebody")[0].get_username()
 
 
+def _task() -> PeriodicTask:
+    """A background task; those of the migrations are gone where a test emptied the tables."""
+    every, _ = IntervalSchedule.objects.get_or_create(every=1, period=IntervalSchedule.MINUTES)
+    return PeriodicTask.objects.get_or_create(
+        task="broker_core.expire_messages", defaults={"name": "Expire messages", "interval": every}
+    )[0]
+
+
 def _policy(queue: EntityAddress) -> str:
     if not any(policy.name == "app" for policy in shared_access.list_policies(queue)):
         shared_access.create_policy(queue, "app", send=True)
@@ -151,7 +159,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "entity_access_policy": [f"/administration/keys/{_policy(queue)}/{at}"],
         "policies": ["/administration/policies/"],
         "background_tasks": ["/administration/background-tasks/"],
-        "background_task": [f"/administration/background-tasks/{PeriodicTask.objects.latest('pk').pk}/"],
+        "background_task": [f"/administration/background-tasks/{_task().pk}/"],
         "storage": ["/administration/storage/"],
         "audit": ["/administration/activity/", "/administration/activity/?q=outcome:refused+at%3E09:00"],
         "help": ["/learn/"],

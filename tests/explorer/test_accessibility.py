@@ -172,7 +172,7 @@ def test_messages_of_a_storage_queue_are_released_got_and_deleted_by_keyboard(jo
 def test_the_open_tab_is_visible_on_a_phone(pages, browser):
     page = browser(viewport={"width": 375, "height": 780})
     page.goto(f"/entities/{pages.at}?tab=history")
-    tab, tabs = page.locator(".tabs a[aria-current]").bounding_box(), page.locator(".tabs").bounding_box()
+    tab, tabs = page.locator(".tabs > a[aria-current]").bounding_box(), page.locator(".tabs").bounding_box()
     assert tab["x"] + tab["width"] < tabs["x"] + tabs["width"] + 1  # lists scroll by whole pixels
 
 

@@ -1108,7 +1108,8 @@ def test_browser_opened_details_stay_open(queue, see):
 
 def test_browser_the_next_tab_is_live(queue, see):
     page = see(page_of(queue))
-    page.click("nav.tabs >> text=scheduled")
+    page.click("#all-tabs > summary")
+    page.click("#all-tabs >> text=scheduled")
     page.wait_for_url("**tab=scheduled")
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     page.wait_for_selector("#rows >> text=due in")
