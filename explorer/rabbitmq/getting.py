@@ -106,6 +106,7 @@ def _show(
     if request.method != "POST" and not consumer_context["notices"]:  # notices say first why the connection was closed
         request.actor.require(Right.LISTEN, queue.address)
     context = {
+        "address": queue.address,
         "queue": queue, "form": form, "consume_form": consume_form or ConsumeForm(),
         "available": queue.counts.active - queue.counts.locked - queue.expired_pending.value,
         **consumer_context,
