@@ -43,6 +43,7 @@ FULL_BAR, BAR_WIDTH = 100_000, 72  # the bar is logarithmic
 _BASELINES = {Kind.ENTITY: 13, Kind.GROUP: 13, Kind.EXCHANGE: 15}  # of names; of the others: 14
 NAME_LENGTH = {Kind.ENTITY: 17, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
 NAME_X, LETTER, NOTE_SPACE, NOTE_LETTER = 12, 6.9, 8, 6.2  # where a sender's or receiver's name begins; widths of its letters
+ICON_NAME_X = 28  # where a name begins beside an icon
 
 _last_on_now = BoundedCache(100)  # namespace, or None for all -> Picture
 
@@ -101,11 +102,11 @@ class ShownNode:
 
     @property
     def at_icon(self) -> str:
-        return self.at(8, 4 if self.kind in (Kind.DEAD, Kind.EXCHANGE) else 7)
+        return self.at(8, 7 if self.is_counted else 4)
 
     @property
     def at_name(self) -> str:
-        x = 24 if self.kind is Kind.DEAD else 28 if self.icon else NAME_X
+        x = 24 if self.kind is Kind.DEAD else ICON_NAME_X if self.icon else NAME_X
         return self.at(x, _BASELINES.get(self.kind, 14))
 
     @property
@@ -297,13 +298,14 @@ def _people(box: Box, faults: Mapping[str, str]) -> ShownNode:
     if failing:
         kind = failing[0] if len(failing) == 1 else "faults"
         note = f"{len(having)}/{len(names)} {kind}" if len(names) > 1 else kind
-    free = box.width - 2 * NAME_X - (NOTE_SPACE + NOTE_LETTER * len(note) if note else 0)
+    icon = actors[0].icon if len({actor.kind for actor in actors}) == 1 and not failing else ""
+    free = box.width - (ICON_NAME_X if icon else NAME_X) - NAME_X - (NOTE_SPACE + NOTE_LETTER * len(note) if note else 0)
     name = _clipped(node.label, max(2, min(NAME_LENGTH[node.kind], int(free / LETTER))))
     has_menu = bool(programs) or len(actors) > 1
     url = menu_url(node.band, actors) if has_menu else actors[0].url
     tip = f"{node.kind} {', '.join(names)}" + (f": {', '.join(failing)}" if failing else "")
     css = "warn" if failing else ""
-    return ShownNode(box, name, node.label, tip, url, "", note=note, css=css, has_menu=has_menu)
+    return ShownNode(box, name, node.label, tip, url, icon, note=note, css=css, has_menu=has_menu)
 
 
 def _counted(box: Box, name: str, entry: MapEntry, now: datetime) -> ShownNode:

@@ -342,7 +342,12 @@ def test_the_name_of_a_program_and_its_note_fit_into_its_node(kind, failing, cou
     for label in ("payments", "payments-of-all-stores"):
         box = Box(Node("k", kind, "shop", label, processes(*names)), 0, 0, width, 20)
         node = pages._people(box, dict.fromkeys(names, failing))
-        end = pages.NAME_X + pages.LETTER * len(node.name) + pages.NOTE_LETTER * len(node.note)
+        assert node.icon == ("" if failing else "process")
+        end = (
+            (pages.ICON_NAME_X if node.icon else pages.NAME_X)
+            + pages.LETTER * len(node.name)
+            + pages.NOTE_LETTER * len(node.note)
+        )
         assert end + (pages.NOTE_SPACE if node.note else 0) <= width - pages.NAME_X
         assert node.has_menu and node.title == label and len(node.name) >= 4
 
