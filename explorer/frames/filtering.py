@@ -17,6 +17,7 @@ from broker_core.common.errors import FilterError
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import EntityRow, Matching, MessageFilter, MessageRow, Page, Tab, Token
 from broker_core.reads.conditions import BodyText, Condition, JsonValue, NumberRange
+from broker_core.reads.entities import Counts
 
 from . import columns, token_field, view_menu
 from .family import pages_of
@@ -95,7 +96,7 @@ def list_context(
 ) -> dict[str, Any]:
     """The context of a list of an entity: its page of messages, its filter, how many match, and the menu of how it is shown.
     orders: that can be chosen."""
-    listing = _list(request, address, tab, filter_field, newest_first=newest_first, cursor=cursor)
+    listing = _list(request, entity, address, tab, filter_field, newest_first=newest_first, cursor=cursor)
     saved = saved_url(filter_field.text, address, request.GET.get("tab", ""))
     view = ViewMenu(
         target="messages",
@@ -107,14 +108,21 @@ def list_context(
 
 
 def _list(
-    request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, *, newest_first: bool, cursor: str | None
+    request: HttpRequest,
+    entity: EntityRow,
+    address: EntityAddress,
+    tab: Tab,
+    filter_field: FilterField,
+    *,
+    newest_first: bool,
+    cursor: str | None,
 ) -> dict[str, Any]:
     if filter_field.problem:
         return {"page": NOTHING, "filtered": True, "columns": columns.columns_of(request, address, ())}
     page = reads.list_messages(
         address, tab, filter=filter_field.filter, cursor=cursor, newest_first=newest_first, actor=request.actor
     )  # fmt: skip
-    counted = _count(request, address, tab, filter_field, page) if filter_field else None
+    counted = _count(request, entity, address, tab, filter_field, page) if filter_field else None
     shown = columns.columns_of(request, address, page.rows)
     oldest = None if filter_field else _oldest(request, address, tab, filter_field, page)
     return {"page": page, "filtered": bool(filter_field), "matching": counted, "columns": shown, "oldest": oldest}
@@ -140,7 +148,9 @@ def status_of(context: Mapping[str, Any]) -> int:
     return filter_field.status if filter_field else 200
 
 
-def _count(request: HttpRequest, address: EntityAddress, tab: Tab, filter_field: FilterField, page: Page) -> Matching:
+def _count(
+    request: HttpRequest, entity: EntityRow, address: EntityAddress, tab: Tab, filter_field: FilterField, page: Page
+) -> Matching:
     """How many match, and of how many in the list: less is examined if the filter has numbers, more if the list is a part of a
     larger one by what holds its messages."""
     how: dict[str, Any] = {"max_seconds": COUNT_SECONDS, "actor": request.actor}
@@ -148,10 +158,26 @@ def _count(request: HttpRequest, address: EntityAddress, tab: Tab, filter_field:
         matching = Matching(len(page.rows), page.scanned, False)
     else:
         matching = reads.count_messages(address, tab, filter=filter_field.filter, **how)
+    if matching.capped:
+        return matching
+    if filter_field.filter.holds:
+        whole = reads.count_messages(address, tab, filter=MessageFilter(holds=filter_field.filter.holds), **how)
+        return matching if whole.capped else replace(matching, scanned=max(whole.count, matching.count))
     has_numbers = any(
         isinstance(condition, NumberRange) and condition.field == "number" for condition in filter_field.filter.conditions
     )
-    if matching.capped or not (has_numbers or filter_field.filter.holds):
-        return matching
-    whole = reads.count_messages(address, tab, filter=MessageFilter(holds=filter_field.filter.holds), **how)
-    return matching if whole.capped else replace(matching, scanned=max(whole.count, matching.count))
+    return replace(matching, scanned=max(_in_list(entity.counts, tab), matching.count)) if has_numbers else matching
+
+
+def _in_list(counts: Counts, tab: Tab) -> int:
+    """How many messages a list has, by the ledger: no list is too long to be counted."""
+    return {
+        Tab.ALL: counts.active + counts.deferred + counts.scheduled,
+        Tab.ACTIVE: counts.active,
+        Tab.UNLOCKED: counts.active - counts.locked,
+        Tab.LOCKED: counts.locked,
+        Tab.SCHEDULED: counts.scheduled,
+        Tab.DEFERRED: counts.deferred,
+        Tab.DEAD_LETTER: counts.dead_letter,
+        Tab.TRANSFER_DEAD_LETTER: counts.transfer_dead_letter,
+    }[tab]

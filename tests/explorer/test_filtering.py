@@ -8,6 +8,7 @@ from django.urls import reverse
 from broker_core import rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages.properties import Properties
+from broker_core.reads import Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
@@ -47,6 +48,14 @@ def test_bodies_that_are_not_json_are_counted(shop, as_):
     service_bus.send(shop, [Message(b"plain")])
     page = body_of(as_().get(page_of(shop, "?q=$.n%3D1")))
     assert "<b>3</b> of 6<" in page and "3 bodies examined on this page are not JSON" in page
+
+
+def test_a_filter_by_number_says_of_how_many_however_long_the_list_takes_to_read(shop, as_, monkeypatch):
+    monkeypatch.setattr("explorer.frames.filtering.COUNT_SECONDS", 0)
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 1)
+    numbers = [row.sequence_number for row in reads.list_messages(shop, Tab.UNLOCKED).rows]
+    page = body_of(as_().get(page_of(shop, f"?tab=active&q=number>={max(numbers)}")))
+    assert f"<b>1</b> of {len(numbers)}<" in page and len(numbers) > 1
 
 
 def test_keys_and_then_frequent_values_are_suggested(shop, as_):
