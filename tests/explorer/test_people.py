@@ -161,6 +161,13 @@ def test_a_link_is_made_for_a_person(admin, person):
     assert "http://testserver/sign-in/" in text_of(page) and acts("create sign-in link")[0][1] == "vera2"
 
 
+def test_a_person_leads_to_what_they_did(admin, person):
+    new_person(admin)
+    [address] = re.findall(r'href="(/administration/activity/[^"]+)"', admin.get(url(admin.user)).content.decode())
+    found = admin.get(address.replace("&amp;", "&"), follow=True)
+    assert found.status_code == 200 and {record.actor for record in found.context["records"]} == {f"user:{admin.user.username}"}
+
+
 # Rights
 
 
