@@ -151,7 +151,6 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         "resubmits": bench.family.resubmits(bench.list, entity),
         "tried_fate": _fate(bench),
         "operations": [Line(operation) for operation in _operations(bench, recent)],
-        "running": [Line(operation) for operation in recent if operation.is_open],
         "tried_repair": tried_repair,
         "focus": "" if isinstance(request, LiveRequest) else _focus(bench, repair or {}),
         "open_number": open_number,
