@@ -23,5 +23,9 @@ DESIGNED = (
     DesignedFailure(PLAYGROUND, "receivers", "For your own experiments."),
     DesignedFailure("notifications", "receivers", "The app is offline at times."),
     DesignedFailure("stock-levels", "receivers", "The dashboard is offline at times."),
-    *(DesignedFailure(path, "receivers", f"They wait until {count} have gathered.") for path, count in LEAST_WAITING.items()),
+    *(
+        DesignedFailure(path, rule, f"They wait until {count} have gathered.")
+        for path, count in LEAST_WAITING.items()
+        for rule in ("receivers", "old")
+    ),
 )
