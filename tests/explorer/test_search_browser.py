@@ -218,6 +218,22 @@ def test_the_menu_view_is_used_by_keyboard(open_as):
     expect(page.locator("#rows .row-link")).to_have_text(["2", "3"])
 
 
+IN_VIEW = """() => {
+    const { left, right } = document.querySelector("#view > .pick-sheet").getBoundingClientRect();
+    return left >= 0 && right <= innerWidth && document.documentElement.scrollWidth <= innerWidth;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/entities/?q=order", f"/entities/{QUEUE}?q=order", "/messages/?q=order"])
+def test_the_menu_view_is_whole_on_a_phone(open_as, path):
+    page = open_as("operator", path)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("#view > summary").click()
+    expect(page.locator("#view > .pick-sheet")).to_be_visible()
+    assert page.evaluate(IN_VIEW)
+
+
 @pytest.mark.slow
 def test_without_javascript_enter_applies_the_conditions(transactional_db, live_site, new_context, sign_in, person):
     namespaces.create_namespace("search", Family.SERVICE_BUS)
