@@ -22,6 +22,7 @@ ELSEWHERE = {
     "namespace_behaviour",
     "entity_pause", "entity_protect", "filter_suggestions", "general_suggestions", "suggestions", "save_filter", "delete_filter",
     "rename_template", "delete_template", "sandbox_start", "sandbox", "sandbox_export", "follow",
+    "sandbox_code", "scenario_start", "scenario_import", "scenario_export", "scenario_delete",
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/namespace-settings/", "/delete-namespace/", "/rules/", "/delete-rule/",
