@@ -433,6 +433,18 @@ def test_a_body_that_a_person_may_not_see_is_not_printed(ada, as_):
     assert "is replaced" in body_of(ada.get(f"/code/{QUEUE}?number=2"))
 
 
+def test_a_form_that_creates_opens_without_a_namespace_to_choose(ada):
+    """Regression: its link to the code needed one."""
+    for name in (BUS, STORE):
+        delete_all(name)
+    for at in ("/new/queue/", "/new-storage-queue/", "/rabbitmq/new/queue/"):
+        assert ada.get(at).status_code == 200, at
+
+
+def delete_all(namespace):
+    sandboxes.delete_namespace(namespace, Family.SERVICE_BUS if namespace == BUS else Family.QUEUE_STORAGE)
+
+
 def test_pages_lead_to_their_code(ada):
     lock()
     for at, link in (
