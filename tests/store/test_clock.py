@@ -37,6 +37,7 @@ OF_REAL_TIME = {
     "read_tree": "rates are messages per real second",
     "read_flows": "rates are messages per real second",
     "read_published": "the last hour is of real time",
+    "read_actor_activity": "what an actor did lately is by real time",
     "rabbit_published": "the last hour is of real time",
     "forget_ended_counts": "traffic is kept by real time",
     "read_health": "how old a snapshot is",
