@@ -23,6 +23,7 @@ from explorer.frames import releasing
 from explorer.frames.actors import BROKER, ActorConnection, ActorKind, ShownActor, shown_actor
 from explorer.frames.family import installed
 from explorer.frames.shell import Act, page, show, shown_or_acted_on
+from explorer.frames.vocabulary import condition
 from explorer.live.page import Live, LiveRequest, live
 from explorer.models import AuditRecord
 
@@ -116,6 +117,7 @@ def _show(request: HttpRequest, who: ShownActor, done: Act) -> HttpResponse:
     context: dict[str, Any] = {
         "section": "",
         "who": who,
+        "filters": {key: condition(key, who.stored) for key in ("by", "holder", "actor")},
         "facts": facts,
         "total": work_of(facts.activity.entities, facts.activity.seconds),
         "last_at": max(filter(None, (line.last_at for line in lines)), default=None),
