@@ -251,7 +251,7 @@ def test_tabs_swap_in_place_and_back_works(pages, browser):
     page = browser()
     page.goto(f"/entities/{pages.at}")
     page.evaluate("window.stayed = true")
-    page.click(".tabs .tab-dead")
+    page.click("#tab-dead-letter")
     page.wait_for_url("**?tab=dead-letter")
     page.wait_for_selector("#messages th:has-text('Reason')")
     assert page.evaluate("window.stayed") is True

@@ -75,6 +75,6 @@ def test_axe_finds_nothing_on_pages_with_errors_or_without_results(shop, page): 
         assert problems(page) == [], path
     page.goto(f"/entities/{shop}")
     page.context.clear_cookies(name="vitrine_session")
-    page.locator(".tabs .tab-dead").click()
+    page.locator("#tab-dead-letter").click()
     expect(page.locator("#notices")).to_contain_text("You are signed out")
     assert problems(page) == []
