@@ -94,7 +94,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "django_htmx",
-    "template_partials",
+    "template_partials.apps.SimpleAppConfig",  # its loader is below
     "django_celery_beat",
     "csp",
     "broker_core",
@@ -117,13 +117,14 @@ MIDDLEWARE = [
 ROOT_URLCONF = "explorer.site.urls"
 ASGI_APPLICATION = "explorer.site.asgi.application"
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+_LOADERS = ["explorer.site.template_loading.Loader", "django.template.loaders.app_directories.Loader"]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         # Before the apps': these override other packages' templates. Those of a family are in its package.
         "DIRS": [BASE_DIR / "templates", *sorted((BASE_DIR / "explorer").glob("*/templates"))],
-        "APP_DIRS": True,
         "OPTIONS": {
+            "loaders": [("template_partials.loader.Loader", [("django.template.loaders.cached.Loader", _LOADERS)])],
             "libraries": {
                 path.parent.name: f"explorer.{path.parent.name}.tags" for path in (BASE_DIR / "explorer").glob("*/tags.py")
             },
@@ -143,6 +144,7 @@ STORAGES = {
     "staticfiles": {"BACKEND": "explorer.site.compression.CollectedFiles"},
 }
 SERVESTATIC_USE_FINDERS = True  # for tests and commands, which do not run collectstatic
+SERVESTATIC_ALLOW_ALL_ORIGINS = False  # no other site needs these files
 LANGUAGE_CODE = "en-gb"
 USE_I18N = False
 TIME_ZONE = "UTC"

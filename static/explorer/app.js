@@ -168,7 +168,7 @@
     const { ctx } = event.detail;
     const { typing } = ctx.sourceElement.dataset;
     if (ctx.sourceEvent?.type !== "input" || !typing) return;
-    if (/[:=<>"]/.test($("#f-q").value)) event.preventDefault();
+    if (/[:=<>\x22]/.test($("#f-q").value)) event.preventDefault();
     ctx.target = $(`#${typing}`);
     ctx.request.headers["HX-Target"] = `div#${typing}`;
   });
