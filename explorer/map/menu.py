@@ -8,6 +8,7 @@ from urllib.parse import urlencode, urlsplit
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.text import slugify
 
 from broker_core.reads import NamespaceRow
 from explorer.demo import menu as demo
@@ -37,7 +38,8 @@ def actor_menu(request: HttpRequest, namespace: NamespaceRow | None, stored: Seq
     actors = tuple(shown_actor(actor) for actor in stored[:MOST])
     title = actors[0].name if len(actors) == 1 else group_of(stored[0])
     if namespace and faults_of_sandboxes.kinds_by_receiver(namespace.name, request.actor.name, namespace.clock.now):
-        return ActorMenu(title, "", actors, (), (), reverse("explorer:sandbox", args=(namespace.name,)))
+        receiver = f"#fault-{slugify(actors[0].name)}" if len(actors) == 1 else ""
+        return ActorMenu(title, "", actors, (), (), reverse("explorer:sandbox", args=(namespace.name,)) + receiver)
     programs = tuple(demo.programs_named(actor.name for actor in actors))
     does = ", ".join(dict.fromkeys(program.does for program in programs))
     return ActorMenu(title, does, actors, programs, demo.PROGRAM_CHOICES)

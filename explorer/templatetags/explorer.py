@@ -22,6 +22,7 @@ from django.utils.timezone import now as real_now
 from broker_core.common.durations import format_iso, human
 from broker_core.common.explanations import Reason
 from broker_core.common.types import Actor, EntityAddress, Family, HistoryLevel
+from broker_core.operations import Kind, Operation
 from broker_core.reads import EntityRow, FoundMessage, MessageRow
 from explorer.bodies.invisible import visible
 from explorer.demo import menu as demo
@@ -129,6 +130,12 @@ def actor(of: ShownActor | str | None, *, link: bool = True) -> str:
     if not link:
         return format_html('<span class="actor" title="{}">{}{}</span>', it.words, icon(it.icon), it.name)
     return format_html('<a class="actor" href="{}" title="{}">{}{}</a>', it.url, it.words, icon(it.icon), it.name)
+
+
+@register.filter
+def may_be_undone_by(operation: Operation, may: shell.May) -> bool:
+    """Whether the operation can be undone, and by this user: restoring what was deleted is an administrator's task."""
+    return operation.can_be_undone and (may.manage if operation.kind is Kind.DELETE else may.operate)
 
 
 @register.filter

@@ -383,10 +383,10 @@ async def test_only_the_fragments_that_look_different_are_sent(queue, cookie):
 async def test_the_header_of_a_queue_is_live(queue, cookie):
     """Its size, the age of its oldest message, and the chart of its traffic."""
     communicator, told = await opened(page_of(queue), cookie())
-    assert size_of(told) == "0 B" and not has_age(told) and "<polyline" not in html(told)
+    assert size_of(told) == "0 B" and not has_age(told) and not has_traffic(told)
     service_bus.send(queue, [Message(b"x" * 100)])
     told = await frame(communicator, lambda told: 'id="head"' in html(told))
-    assert size_of(told) != "0 B" and has_age(told) and "<polyline" in html(told)
+    assert size_of(told) != "0 B" and has_age(told) and has_traffic(told)
     service_bus.receive_and_delete(queue)
     told = await frame(communicator, lambda told: 'id="head"' in html(told))
     assert size_of(told) == "0 B" and not has_age(told)
@@ -395,6 +395,13 @@ async def test_the_header_of_a_queue_is_live(queue, cookie):
 
 def size_of(told):
     return re.search(r"<li>\s*([\d.]+)\s(\w+)\s*</li>", html(told)).expand(r"\1 \2")
+
+
+def has_traffic(told):
+    """Whether a line of the head's chart leaves zero."""
+    lines = re.findall(r'<polyline[^>]*\spoints="([^"]*)"', html(told))
+    assert lines
+    return any(len({point.split(",")[1] for point in line.split()}) > 1 for line in lines)
 
 
 def has_age(told):
@@ -431,10 +438,9 @@ async def test_the_overview_shows_copies_at_their_subscription_below_its_topic(q
     entities.create_topic(topic)
     entities.create_subscription(topic.subscription("all"))
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
-    assert (text_of(told, "t-topics"), text_of(told, "t-subscriptions")) == ("1", "1")
     [row_id] = [key for key, row in rows(told).items() if " beneath" in row]
     service_bus.send(topic, [Message(b"x")])
-    told = await frame(communicator, lambda told: re.search(r'-active"[^>]*>\s*1\s*<', rows(told)[row_id]))
+    told = await frame(communicator, lambda told: re.search(r'-active"[^>]*>\s*1\s*<', rows(told).get(row_id, "")))
     assert " beneath" in rows(told)[row_id]
     await communicator.disconnect()
 
@@ -468,7 +474,7 @@ async def test_the_overview_updates_rows(queue, cookie):
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
     [row_id] = rows(told)
     service_bus.send(queue, [Message(b"x")] * 3)
-    told = await frame(communicator)
+    told = await frame(communicator, rows)
     assert list(rows(told)) == [row_id] and text_of(told, r"c-\d+-active") == "3"
     await communicator.disconnect()
 

@@ -11,7 +11,10 @@ from explorer.site.template_loading import without_indentation
     [
         ("<ul>\n    <li>\n      one</li>\n\n</ul>\n", "<ul>\n<li>\none</li>\n</ul>\n"),
         ('<a\n  href="/"\n  class="b"\n>a  b</a>', '<a\nhref="/"\nclass="b"\n>a  b</a>'),
-        ("<p>\n  <pre\n    class='code'>if x:\n    y\n\nz</pre>\n  </p>", "<p>\n<pre\n    class='code'>if x:\n    y\n\nz</pre>\n</p>"),
+        (
+            "<p>\n  <pre\n    class='code'>if x:\n    y\n\nz</pre>\n  </p>",
+            "<p>\n<pre\n    class='code'>if x:\n    y\n\nz</pre>\n</p>",
+        ),
         ("<textarea>\n  a\n</textarea>\n  <b></b>", "<textarea>\n  a\n</textarea>\n<b></b>"),
         ("<pre>a\n  b</pre>\n  <i>\n  </i><pre>\n  c</pre>", "<pre>a\n  b</pre>\n<i>\n</i><pre>\n  c</pre>"),
         ("", ""),
