@@ -75,7 +75,7 @@ def test_a_removed_message_is_shown_from_its_events(pages, as_):
     page = body_of(as_("operator").get(f"/messages/{pages.at}/1"))
     assert (
         "Completed by worker" in page
-        and "It is no longer in the queue." in page
+        and "No longer in the queue." in page
         and "order-1" in page
         and "Received with peek-lock" in page
         and "region" in page
