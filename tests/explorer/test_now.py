@@ -310,7 +310,7 @@ def test_a_live_update_has_the_same_parts_as_the_page_with_their_ids(shop, as_):
     view = View.of(f"/?namespace={shop.namespace}", actor_for(user), user)
     html, fragments = page_of(client, shop.namespace).content.decode(), view.draw().fragments
     fragments.pop(live_map.NUMBERS)  # these are parts of the map
-    ids = [html_text for text in fragments.values() for html_text in re.findall(r' id="([^"]+)"', text)]
+    ids = [html_text for text in fragments.values() for html_text in re.findall(r'\sid="([^"]+)"', text)]
     assert {"now-health", "now-attention", "now-charts", "n-entities", "t-dead"} <= set(ids) and len(ids) == len(set(ids))
     assert all(f'id="{part}"' in html for part in ids)
 

@@ -86,7 +86,9 @@ def test_lists_explain_their_abbreviations_and_pages_have_full_names(office, as_
     assert '<span class="tag">TTL</span> message time-to-live' in queues
     assert '<span class="tag">D</span> durable' in body_of(as_("viewer").get(f"/rabbitmq/exchanges/{office.at}/"))
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
-    assert ">durable</span>" in page and "Message time-to-live <b>" in page and ">TTL<" not in page
+    assert ">durable</span>" in page and ">TTL<" not in page
+    setting = page.split('<dt title="message-ttl">')[1].split("</dd>")[0]
+    assert ">Message time-to-live<" in setting and "<dd>1 min (60,000 ms)<" in setting
 
 
 def test_consumers_and_connections_are_shown_with_the_messages_they_hold(office, as_):
