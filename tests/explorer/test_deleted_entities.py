@@ -48,7 +48,7 @@ def test_the_page_is_a_record_with_history_and_settings(as_, queue):
     entities.delete_queue(queue, actor=ADMIN)
     answer = viewer.get(url(queue))
     assert answer.status_code == 200
-    assert re.search(r"Deleted by ada <time.*?>(now|\d+ s ago)</time>, with 2 messages.", body_of(answer))
+    assert re.search(r"Deleted by ada (now|\d+ s ago), with 2 messages.", re.sub("<[^>]*>", "", body_of(answer)))
     assert "order-0" in answer.text
     assert f"?of={deleted_entity(queue).id}" in answer.text
     assert "Max delivery count" in viewer.get(f"{url(queue)}?of={deleted_entity(queue).id}&tab=settings").text

@@ -96,7 +96,7 @@ def test_a_dead_letter_shows_its_delivery_count_before_dead_lettering(namespace,
         page = body_of(as_("viewer").get(f"/messages/{queue}/1"))
         return re.sub("<[^>]*>| +", " ", page.partition("Delivery count")[2].partition("Enqueued")[0])
 
-    assert delivery_count().split() == ["3", "failed", "before", "it", "was", "dead-lettered"]
+    assert delivery_count().split() == ["3", "of", "3", "failed", "before", "it", "was", "dead-lettered"]
     connections.current().execute("DELETE FROM vitrine_message_event WHERE entity_id = %s", [reads.entity(queue).id])
     assert delivery_count().split() == ["0", "counted", "anew", "in", "the", "dead-letter", "queue"]
 

@@ -46,13 +46,13 @@ def counted(monkeypatch):
     """The statements of RabbitMQ's messages inside the block, by name."""
     counts = Counter()
     for module in (delivering, delivery, publishing):
-        plain = module.call
+        for way in {"call", "ending"} & vars(module).keys():
 
-        def counting(name, /, plain=plain, **params):
-            counts[name] += 1
-            return plain(name, **params)
+            def counting(name, /, *entity, plain=getattr(module, way), **params):
+                counts[name] += 1
+                return plain(name, *entity, **params)
 
-        monkeypatch.setattr(module, "call", counting)
+            monkeypatch.setattr(module, way, counting)
     yield counts
     monkeypatch.undo()
 

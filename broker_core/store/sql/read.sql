@@ -980,7 +980,7 @@ SELECT m.entity_id, m.sequence_number, m.subqueue, m.kind, m.message_id, m.sessi
 -- How messages left: their last events among the next max_read events from a transaction on.
 WITH looked_at AS MATERIALIZED (
     SELECT event_id, entity_id, sequence_number, kind, reason FROM vitrine_message_event
-     WHERE xid >= %(from_xid)s::xid8 ORDER BY xid LIMIT %(max_read)s
+     WHERE xid >= %(from_xid)s::text::xid8 ORDER BY xid LIMIT %(max_read)s
 )
 SELECT DISTINCT ON (l.entity_id, l.sequence_number) l.entity_id, l.sequence_number, l.kind, l.reason
   FROM unnest(%(entity_ids)s::bigint[], %(numbers)s::bigint[]) AS p (entity_id, number)
