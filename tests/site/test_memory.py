@@ -3,10 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from django.template.loader import render_to_string
 
 from broker_core import reads
+from explorer.frames.presenters import filesize
 from explorer.site.embedded_postgres import memory
+from tests.html import body_of
 
 GB = 2**30
 
@@ -56,7 +57,8 @@ def test_a_system_without_control_groups_uses_the_physical_memory(machine, tmp_p
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_server_uses_the_computed_buffers_and_the_system_page_shows_them():
+def test_the_server_uses_the_computed_buffers_and_the_storage_page_shows_them(admin_client):
     megabytes = int(memory.shared_buffers().removesuffix("MB"))
     assert reads.health().buffer_bytes == megabytes * memory.MB
-    assert "<dt>Shared buffers</dt>" in render_to_string("explorer/_system.html", {"health": reads.health(), "real_time": 1})
+    shown = body_of(admin_client.get("/administration/storage/"))
+    assert f"<dt>Shared buffers</dt><dd>{filesize(reads.health().buffer_bytes)}</dd>" in shown
