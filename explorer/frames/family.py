@@ -247,6 +247,7 @@ class PageTexts:
     receiver:               the noun for who receives.
     copier:                 the noun for what copies a message to several queues; empty: nothing does.
     lock_lost:              why a delivery ended without a settlement, after "because".
+    attempts:               heading of how often dead letters failed.
     """
 
     body: str
@@ -258,6 +259,7 @@ class PageTexts:
     receiver: str = "receiver"
     copier: str = ""
     lock_lost: str = "their lock ended"
+    attempts: str = "Attempts"
 
 
 class FamilyOperations(ABC):

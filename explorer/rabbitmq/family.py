@@ -106,6 +106,7 @@ class RabbitPages(FamilyPages):
         receiver="consumer",
         copier="exchange",
         lock_lost="their channel closed or timed out",
+        attempts="Deaths",
     )
     figures = states.FIGURES
     new_entities = (NewEntity("RabbitMQ queue", "queue", "rabbitmq_queue_new_where"),)

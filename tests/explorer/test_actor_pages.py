@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from broker_core import namespaces, rabbitmq, reads, service_bus
+from broker_core import namespaces, operations, rabbitmq, reads, service_bus
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.reads import EntityFilter, LockFilter
 from broker_core.service_bus.entities import shared_access
@@ -237,10 +237,11 @@ def test_the_pages_of_rabbitmq_show_the_same_actors(office, as_, known):
 
 
 def _acting_people():
-    """The people whose actions earlier tests have left in the activity log."""
+    """The people whose actions earlier tests have left in the activity log and among the operations."""
     from explorer.models import AuditRecord
 
-    return {shown_actor(name) for name in AuditRecord.objects.values_list("actor", flat=True).distinct()}
+    names = AuditRecord.objects.values_list("actor", flat=True).distinct()
+    return {shown_actor(name) for name in (*names, *(operation.actor for operation in operations.newest()))}
 
 
 def test_the_map_links_a_sender_to_its_page(shop, as_):

@@ -45,7 +45,7 @@ SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueu
        time_to_live, scheduled_enqueue_at, first_received_at, last_received_at, message_id, session_id, properties,
        application_properties, dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at,
        enqueued_sequence_number, resubmitted_from, transfer, encoded, body, lock_token, locked_by, visible_at, hold_kind,
-       held_since, renewals, priority
+       held_since, renewals, priority, deliveries_before
   FROM (SELECT m.subqueue, m.state, m.sequence_number,
                m.delivery_count + coalesce(m.subqueue = @SUBQUEUE_MAIN AND m.locked_until <= %(now)s,
                                            false)::int AS delivery_count,
@@ -53,8 +53,8 @@ SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueu
                m.first_received_at, m.last_received_at, m.message_id, m.session_id, m.properties, m.application_properties,
                m.dead_letter_reason, m.dead_letter_description, m.dead_letter_source, m.dead_lettered_at,
                m.enqueued_sequence_number, m.resubmitted_from, m.transfer, m.encoded, m.body, m.lock_token, m.locked_by,
-               m.visible_at, m.hold_kind, m.held_since, m.renewals, m.priority, sum(m.size) OVER w AS bytes,
-               row_number() OVER w AS place
+               m.visible_at, m.hold_kind, m.held_since, m.renewals, m.priority, m.deliveries_before,
+               sum(m.size) OVER w AS bytes, row_number() OVER w AS place
           FROM (SELECT * FROM vitrine_message
                  WHERE entity_id = %(entity_id)s
                    AND (subqueue, state, sequence_number) > (%(subqueue)s::smallint, %(state)s::smallint,
@@ -146,13 +146,13 @@ stored AS (
                                  message_id, session_id, properties, application_properties, dead_letter_reason,
                                  dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number,
                                  resubmitted_from, transfer, encoded, body, lock_token, locked_by, visible_at, hold_kind,
-                                 held_since, renewals, priority, ready_priority)
+                                 held_since, renewals, priority, ready_priority, deliveries_before)
     SELECT %(entity_id)s, t.subqueue, t.state, t.sequence_number, t.delivery_count, t.size, t.body_kind, t.enqueued_at,
            t.expires_at, t.time_to_live, t.scheduled_enqueue_at, t.first_received_at, t.last_received_at, t.message_id,
            t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.dead_letter_reason, t.dead_letter_description,
            t.dead_letter_source, t.dead_lettered_at, t.enqueued_sequence_number, t.resubmitted_from::jsonb, t.transfer::jsonb,
            t.encoded, t.body, t.lock_token, t.locked_by, t.visible_at, t.hold_kind, t.held_since, t.renewals, t.priority,
-           t.priority
+           t.priority, t.deliveries_before
       FROM unnest(%(subqueue)s::int2[], %(state)s::int2[], %(sequence_number)s::int8[],
                   %(delivery_count)s::int4[], %(size)s::int4[], %(body_kind)s::int2[], %(enqueued_at)s::timestamptz[],
                   %(expires_at)s::timestamptz[], %(time_to_live)s::interval[], %(scheduled_enqueue_at)s::timestamptz[],
@@ -162,12 +162,12 @@ stored AS (
                   %(dead_lettered_at)s::timestamptz[], %(enqueued_sequence_number)s::int8[], %(resubmitted_from)s::text[],
                   %(transfer)s::text[], %(encoded)b::bytea[], %(body)b::bytea[], %(lock_token)s::uuid[], %(locked_by)s::text[],
                   %(visible_at)s::timestamptz[], %(hold_kind)s::int2[], %(held_since)s::timestamptz[],
-                  %(renewals)s::int4[], %(priority)s::int2[])
+                  %(renewals)s::int4[], %(priority)s::int2[], %(deliveries_before)s::int4[])
            AS t(subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at,
                 time_to_live, scheduled_enqueue_at, first_received_at, last_received_at, message_id, session_id, properties,
                 application_properties, dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at,
                 enqueued_sequence_number, resubmitted_from, transfer, encoded, body, lock_token, locked_by, visible_at, hold_kind,
-                held_since, renewals, priority)
+                held_since, renewals, priority, deliveries_before)
  RETURNING subqueue, state, sequence_number, delivery_count, size, enqueued_at, time_to_live, message_id, session_id, properties,
            application_properties)
 INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size,
