@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from broker_core.common.arguments import require_storable, whole_numbers
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, Family, Right
@@ -35,6 +36,12 @@ def delete_rows(
         )  # fmt: skip
 
 
+def require_operation_id(operation_id: int | None) -> None:
+    """Raise InvalidArgument unless it is None, or a number."""
+    if operation_id is not None:
+        whole_numbers([operation_id], "operation_id")
+
+
 def set_aside(entity_ids: list[int], actor: str, operation_id: int | None) -> Steps[list[Any]]:
     """Delete entities, and set them aside for an operation, if one is given."""
     return (yield call("delete_entities", entity_ids=entity_ids, actor=actor, operation_id=operation_id, keep=UNDO_TIME))
@@ -47,6 +54,8 @@ def restore(namespace: str, operation_id: int, *, actor: Actor) -> Steps[Operati
 
     Raises NotAllowed if the time is over, another entity has the name, or the topic of a subscription is gone.
     """
+
+    require_storable("actor", str(actor))
 
     def steps() -> Steps[Operation]:
         stored = yield call("operation", id=operation_id)

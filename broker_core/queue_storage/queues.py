@@ -260,6 +260,7 @@ def delete_queue(address: EntityAddress, *, operation_id: int | None = None, act
     operation_id: a new number, under which it can be restored for 30 minutes (operations.restore).
     """
     authorize(actor, Right.MANAGE, address)
+    operations.require_operation_id(operation_id)
 
     def steps() -> Steps:
         queue = yield from lock_queue(address)

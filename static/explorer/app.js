@@ -154,9 +154,9 @@
     if (token && field) field.value = token;
   }, true);
 
-  // Filters leave empty fields out of the address, and put all conditions into one parameter.
+  // Filters and choices leave empty fields out of the address, and put all conditions into one parameter.
   document.addEventListener("formdata", ({ target: form, formData }) => {
-    if (form.getAttribute("role") !== "search") return;
+    if (form.getAttribute("role") !== "search" && form.dataset.autoSubmit === undefined) return;
     const conditions = formData.getAll("q").map((text) => text.trim()).filter(Boolean).join(" ");
     if (conditions) formData.set("q", conditions);
     for (const name of new Set(formData.keys())) if (!formData.getAll(name).some((text) => text.trim())) formData.delete(name);

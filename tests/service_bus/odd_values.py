@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
+from broker_core.common.types import Actor, BodyKind, EntityAddress, EntityStatus, Family, Right
 from broker_core.rabbitmq import Properties, Publication, RoutingDraft
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import EntityFilter, EventFilter, MessageFilter, Tab
+from broker_core.reads.kept import KeptMessage
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import RuleDraft, entities
 from broker_core.service_bus.entities import shared_access
@@ -35,6 +36,8 @@ UPDATE = [
     '{"namespace": {"name": "odd", "family": "service_bus", "description": "", "tier": "standard"}}',
     EXPORT[1],
 ]
+LATER = datetime(2030, 1, 1, tzinfo=UTC)
+KEPT = KeptMessage(EntityAddress("odd", "q"), 1, 1, LATER, 0, LATER, {}, {}, BodyKind.DATA, 1, None)
 EMULATOR = '{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns"}]}}'
 
 
@@ -108,6 +111,12 @@ def _operation(w: SimpleNamespace) -> operations.Operation:
     chosen = operations.Selection(w.queue, numbers=(1,))
     kind = operations.Kind.PURGE
     return operations.create(kind, chosen, counted=1, entity_id=w.entity_id, family=Family.SERVICE_BUS, actor=w.actor)
+
+
+def _deletion(w: SimpleNamespace) -> int:
+    number = operations.new_number()
+    entities.delete_entity(w.by_session, operation_id=number, actor=w.actor)
+    return number
 
 
 def _claimed(w: SimpleNamespace) -> operations.Operation:
@@ -186,7 +195,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             **{f"{verb}_namespace": lambda: {"name": "new", "family": Family.SERVICE_BUS} for verb in ("create", "ensure")},
             "delete_namespace": lambda: {"name": "empty"},
             "list_namespaces": dict,
-            **{f"{verb}_max_size": lambda: {"name": w.ns, "max_size_in_megabytes": 3} for verb in ("preview", "change")},
+            **{f"{verb}_limits": lambda: {"name": w.ns, "max_size_in_megabytes": 3} for verb in ("preview", "change")},
             "*": lambda: {"name": w.ns},
         },
         "namespaces.protection": {
@@ -250,6 +259,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "queue_head": lambda: {"entity_id": w.rabbits_id},
             "unacked_by_queue": lambda: {"vhost": w.vhost, "entity_ids": [w.rabbits_id]},
             "explain": lambda: rabbits | {"number": 1},
+            "connections_of": lambda: {"name": "process:odd"},
             "*": lambda: {"vhost": w.vhost},
         },
         "rabbitmq.routing_replay": {
@@ -312,6 +322,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "operations.batches": {
             "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "position": 0, "work": None},
         },
+        "operations.deletions": {"*": lambda: {"namespace": w.ns, "operation_id": _deletion(w), "actor": w.actor}},
         "operations.hiding": {"*": lambda: {"namespace": w.ns, "entity_id": w.entity_id}},
         "operations.importing": {"*": lambda: {"namespace": w.ns, "operation": _operation(w), "max_count": 5}},
         "operations.exporting": {"*": lambda: {"namespace": w.ns, "operation": _operation(w), "after": 0, "actor": w.actor}},
@@ -360,6 +371,14 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "subscriptions": lambda: {"topic": w.topic},
             "*": lambda: at,
         },
+        "reads.actors": {"*": lambda: {"name": "process:odd"}},
+        "reads.kept": {
+            "kept_message": lambda: {"entity_id": w.entity_id, "sequence_number": 1},
+            "kept_body": lambda: {"message": KEPT},
+            "kept_bytes": dict,
+            "kept_in": lambda: {"namespace": w.ns},
+        },
+        "reads.sizes": {"*": dict},
         "reads.attention": {"*": lambda: {"filter": EntityFilter()}},
         "reads.entity_lists": {
             "entities_by_id": lambda: {"ids": [w.entity_id]},
@@ -404,6 +423,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "service_bus.entities.shared_access": {
             "create_policy": lambda: {"scope": w.queue, "name": "new", "send": True},
             "list_policies": lambda: {"scope": w.ns},
+            "list_all_policies": dict,
             "find_policies": lambda: {"namespace": w.ns, "path": None, "name": "p"},
             "update_policy": lambda: {"scope": w.ns, "name": "p", "send": True, "listen": True, "manage": False},
             "*": lambda: {"scope": w.ns, "name": "p"},

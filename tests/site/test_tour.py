@@ -145,6 +145,7 @@ class Tour:
         self.click("Send", "button")
         self.page.goto(f"{self.url}/entities/mine/tries")
         self.expect(self.page.locator("#rows tr")).to_contain_text("expires in")
+        self.page.locator("#status > summary").click()
         self.page.locator("details.clock summary").click()
         self.click("Pause", "button", self.page.locator("#clock"))
         self.expect(self.page.locator("#clock")).to_contain_text("is paused")
@@ -156,7 +157,7 @@ class Tour:
         self.click("Insights")
         self.click("Analyses")
         self.page.get_by_label("Namespace", exact=True).select_option("demo")
-        self.click("Show", "button")
+        self.page.wait_for_url(f"{self.url}/analyses/?namespace=demo")
         self.expect(self.page.locator("#progress progress")).to_be_visible()
         return self.page.url
 
@@ -166,9 +167,11 @@ class Tour:
         self.expect(self.page.get_by_role("dialog", name="Keyboard")).to_be_visible()
         self.page.keyboard.press("Escape")
         self.click("Learn")
+        self.click("Glossary")
         self.expect(self.page.locator("#locked")).to_contain_text("RabbitMQ: unacknowledged")
+        self.click("Lessons")
         self.page.get_by_role("button", name=re.compile("^Start")).first.click()
-        self.expect(self.page.locator(".lesson-places .lanes")).to_be_visible()
+        self.expect(self.page.locator("#step-1")).to_be_visible()
 
     def reads_the_charts(self, analyses):
         """7, when the job has ended."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from broker_core import operations
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
@@ -92,6 +93,7 @@ def delete_queue(
     support these conditions (RMQ-385). operation_id: a new number, under which it can be restored for 30 minutes
     (operations.restore), unless it is exclusive.
     """
+    operations.require_operation_id(operation_id)
 
     def change(host: LockedVhost) -> Steps:
         row = yield from _find_row(host.name, address.path)

@@ -349,6 +349,7 @@ def _after_change(before: Entity, after: Settings, namespace: Namespace, actor: 
 
 def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None, operation_id: int | None = None) -> Steps[None]:
     actor = _authorize_configuration(address, actor)
+    operations.require_operation_id(operation_id)
 
     def steps() -> Steps:
         yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
