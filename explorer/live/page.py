@@ -33,12 +33,12 @@ FOLLOW_SECONDS = 3.0  # of a list whose order changes, so that rows do not move 
 PART = "<!--part-->"
 _TICKING = re.compile(
     r"<!--live-->.*?<!--/live-->|"  # what another fragment of the page updates
-    r' data-(?:now|clock|read)="[^"]*"|(?<=>)[^<>]*(?=</time>)|(?<=<progress)[^>]*(?= data-from)|'
-    r' stroke-dasharray="[^"]* 100"',
+    r'\sdata-(?:now|clock|read)="[^"]*"|(?<=>)[^<>]*(?=</time>)|(?<=<progress)[^>]*(?=\sdata-from)|'
+    r'\sstroke-dasharray="[^"]* 100"',
     re.DOTALL,
 )
-_DEADLINE = re.compile(r' data-deadline="(\d+)"')
-_ROW = re.compile(r'<tr id="(m-(\d+)-\d+-(\d+))"')
+_DEADLINE = re.compile(r'\sdata-deadline="(\d+)"')
+_ROW = re.compile(r'<tr\sid="(m-(\d+)-\d+-(\d+))"')
 
 
 @dataclass(frozen=True, slots=True)

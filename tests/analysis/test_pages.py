@@ -252,7 +252,7 @@ def test_a_page_of_several_reports_loads_details_when_opened(viewer, queue):
     assert viewer.get(slow(queue, part="details", report="none")).status_code == 404
     alone = body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
     assert "data-lazy" not in alone and "Received within" in alone
-    ids = re.findall(r' id="([^"]+)"', alone)
+    ids = re.findall(r'\sid="([^"]+)"', alone)
     assert len(ids) == len(set(ids))
 
 

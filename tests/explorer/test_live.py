@@ -1206,4 +1206,4 @@ def test_browser_a_lease_counts_down_and_its_end_is_shown(jobs, see):
     first = page.locator(f"{row(jobs, 1)} progress").evaluate("bar => bar.value")
     page.wait_for_function(f'() => document.querySelector("{row(jobs, 1)} progress")?.value > {first + 0.1}')
     page.wait_for_selector(f"{row(jobs, 1)} .state-active")
-    expect(page.locator("[id$=-leased]")).to_have_text("0")
+    expect(page.locator(".count[id$=-leased]")).to_have_text("0")

@@ -177,7 +177,7 @@ def test_every_label_that_opens_an_explanation_has_an_explanation(pages, as_):
         wanted = set(re.findall(r'popovertarget="(term-[^"]+|[^"]+_term)"', whole + part))
         missing = [term for term in wanted if f'id="{term}"' not in whole + part]
         assert not missing, address
-    sheets = re.findall(r' id="(term-[^"]+)"', client.get(f"/entities/{pages.at}").content.decode())
+    sheets = re.findall(r'\sid="(term-[^"]+)"', client.get(f"/entities/{pages.at}").content.decode())
     assert len(sheets) == len(set(sheets)) > 10
 
 
