@@ -818,7 +818,7 @@ SELECT
 -- include: clock_columns
 -- include: message_columns
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
-       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
+       m.resubmitted_from, m.deliveries_before, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
   FROM clock AS c CROSS JOIN sized AS s JOIN vitrine_message AS m ON m.ctid = s.tid
  WHERE s.before < %(max_bytes)s::bigint
  ORDER BY m.sequence_number;
