@@ -102,7 +102,7 @@ class FamilyDefinition(ABC):
 
     def entities_restored(self, namespace: str, rows: Sequence[Any], bindings: Sequence[int], actor: Actor) -> Steps:
         """After entities that were deleted were restored, in that transaction: end the locks that were held when they were
-        deleted, and tell who caches them. rows: of `set_aside_by`. bindings: ids of those that were restored, too."""
+        deleted, and tell who caches them. rows: of `soft_deleted_by`. bindings: ids of those that were restored, too."""
         yield from ()
 
     def delete_idle(self, row: Any) -> Steps:

@@ -224,7 +224,7 @@ CREATE TABLE vitrine_export_part (
 
 -- Deleted entities that can be restored until an instant of real time (docs/design.md D21), with what their deletion removed.
 -- Their other rows, and their messages, stay until then.
-CREATE TABLE vitrine_set_aside (
+CREATE TABLE vitrine_soft_deleted (
     entity_id bigint PRIMARY KEY, operation_id bigint NOT NULL, until timestamptz NOT NULL,
     next_number bigint NOT NULL, bytes_sent bigint NOT NULL, copies_bound bigint NOT NULL,
     rules jsonb, policies jsonb, bindings jsonb

@@ -4,7 +4,7 @@ What an operation does to a message is up to its family; who starts, runs and sh
 """
 
 from .batches import Batch, ClaimLost, Outcome, Skip, run_batch
-from .deletions import delete_rows, require_operation_id, restore, set_aside
+from .deletions import delete_entities, delete_rows, require_operation_id, restore
 from .exporting import export_lines, exported_lines
 from .hiding import NOT_IN_LIST, Copies, Places, entity_status, hide, keeping_originals
 from .importing import next_lines, send_lines

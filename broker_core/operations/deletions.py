@@ -1,7 +1,7 @@
 """Deleted entities that can be restored for a while, with their messages (docs/design.md D21).
 
-Deleting sets an entity aside: clients see it as deleted and its name is free, but its messages and other rows stay until the time
-is over. The deletion is recorded as an operation, whose undo restores the entity.
+Deleting soft-deletes an entity: clients see it as deleted and its name is free, but its messages and other rows stay until the
+time is over. The deletion is recorded as an operation, whose undo restores the entity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def delete_rows(
 ) -> Steps[None]:
     """Delete an entity whose row is locked, in the transaction of its family. operation_id: of the operation that can restore it;
     None: it cannot be restored."""
-    rows = yield from set_aside([entity_id], str(actor), operation_id)
+    rows = yield from delete_entities([entity_id], str(actor), operation_id)
     if operation_id is not None and rows:
         yield call(
             "operation_of_deletion", id=operation_id, actor=str(actor), family=str(family), namespace=address.namespace,
@@ -42,8 +42,8 @@ def require_operation_id(operation_id: int | None) -> None:
         whole_numbers([operation_id], "operation_id")
 
 
-def set_aside(entity_ids: list[int], actor: str, operation_id: int | None) -> Steps[list[Any]]:
-    """Delete entities, and set them aside for an operation, if one is given."""
+def delete_entities(entity_ids: list[int], actor: str, operation_id: int | None) -> Steps[list[Any]]:
+    """Delete entities. operation_id: of the operation that can restore them; None: the deletion is final."""
     return (yield call("delete_entities", entity_ids=entity_ids, actor=actor, operation_id=operation_id, keep=UNDO_TIME))
 
 
@@ -66,7 +66,7 @@ def restore(namespace: str, operation_id: int, *, actor: Actor) -> Steps[Operati
         if operation.kind is not Kind.DELETE or not operation.can_be_undone:
             raise NotAllowed(why_not_undo(operation))
         space = yield from hold_namespace(namespace)
-        rows = yield call("set_aside_by", operation_id=operation_id)
+        rows = yield call("soft_deleted_by", operation_id=operation_id)
         _require_restorable(operation, rows)
         ids = [row.entity_id for row in rows]
         (restored,) = yield call("restore_entities", entity_ids=ids)

@@ -131,7 +131,7 @@ def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
         account = yield from hold_whole(name, FAMILY)
         account_contents = yield from contents(account.id)
         yield from require_unprotected(account_contents.ids)
-        yield from operations.set_aside(account_contents.ids, str(actor or Actor.local()), None)
+        yield from operations.delete_entities(account_contents.ids, str(actor or Actor.local()), None)
         yield from namespaces.delete_namespace.steps(name, actor=actor)
         return _contents(account_contents)
 
@@ -365,7 +365,7 @@ def _queue(row: Any, *, created: bool = False) -> StorageQueue:
 
 def entities_restored(rows: Sequence[Any], actor: Actor) -> Steps[None]:
     """End the leases of the messages of restored queues: they are visible, and their old receipts stop working. Delays go on.
-    rows: of `set_aside_by`."""
+    rows: of `soft_deleted_by`."""
     for row in rows:
         leased = [found.sequence_number for found in (yield call("storage_leased", entity_id=row.entity_id))]
         for at in range(0, len(leased), BATCH):

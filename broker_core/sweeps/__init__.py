@@ -108,7 +108,7 @@ def remove_deleted_entities(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """Remove the messages and other rows of deleted entities (SB-240), with an event for each message; of those that can be
     restored, when their time is over."""
     deadline, total, entities_done = time.monotonic() + seconds_at_most, 0, 0
-    yield call("end_set_aside")
+    yield call("end_soft_deletions")
     deleted = yield call("deleted_entities")
     if deleted:
         yield from _fold(deadline)  # what they did belongs to the traffic of their namespaces

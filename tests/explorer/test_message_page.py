@@ -266,7 +266,7 @@ def test_a_message_of_a_deleted_entity_is_a_read_only_record(removed, as_):
 
 
 def test_the_timeline_of_a_message_of_a_deleted_entity_names_the_deleting_user(removed, as_):
-    connections.current().execute("UPDATE vitrine_set_aside SET until = now() - interval '1 s'")
+    connections.current().execute("UPDATE vitrine_soft_deleted SET until = now() - interval '1 s'")
     sweeps.remove_deleted_entities()
     page = body_of(as_("viewer").get(f"/messages/{removed}/1"))
     state, timeline = page.split('class="timeline"')

@@ -1,4 +1,4 @@
-"""Deleted entities are set aside, and can be restored for 30 minutes with their messages (docs/design.md D21)."""
+"""Deleted entities are soft-deleted, and can be restored for 30 minutes with their messages (docs/design.md D21)."""
 
 import threading
 from datetime import timedelta
@@ -19,7 +19,7 @@ from tests.broker_state import bounds_hold
 from tests.fixtures import account, broker_database, make_queue, namespace, queue, vhost  # noqa: F401 - fixtures
 
 ADA = Actor("user", "ada", Right.ALL)
-LATER = "UPDATE vitrine_set_aside SET until = now() - interval '1 s'"
+LATER = "UPDATE vitrine_soft_deleted SET until = now() - interval '1 s'"
 
 
 def delete(address):

@@ -52,7 +52,7 @@ OF_REAL_TIME = {
     ),
     **dict.fromkeys(("operation_change", "operations_due", "operation_of_deletion"), "an operation is a person's, in real time"),
     **dict.fromkeys(
-        ("set_aside_by", "restore_entities", "end_set_aside"), "a deleted entity can be restored for 30 real minutes"
+        ("soft_deleted_by", "restore_entities", "end_soft_deletions"), "a deleted entity can be restored for 30 real minutes"
     ),
     **dict.fromkeys(
         ("hide", "keep_originals", "purge_hidden", "forget_operations"), "an operation can be undone for 30 real minutes"

@@ -63,13 +63,13 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.
 SELECT e.id FROM vitrine_entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s FOR UPDATE;
 
 -- name: bindings_of_queues
--- The bindings to queues that are about to be set aside, as JSON.
+-- The bindings to queues that are about to be soft-deleted, as JSON.
 SELECT queue_id, jsonb_agg(to_jsonb(b)) AS bindings FROM vitrine_binding AS b
  WHERE queue_id = ANY (%(entity_ids)s::bigint[]) GROUP BY queue_id;
 
--- name: set_aside_bindings
--- Keep the bindings of a queue that was set aside.
-UPDATE vitrine_set_aside SET bindings = %(bindings)s::jsonb WHERE entity_id = %(entity_id)s;
+-- name: keep_soft_deleted_bindings
+-- Keep the bindings of a queue that was soft-deleted.
+UPDATE vitrine_soft_deleted SET bindings = %(bindings)s::jsonb WHERE entity_id = %(entity_id)s;
 
 -- name: unbind_queues
 -- Delete the bindings and consumers of queues that are about to be deleted. Returns the bindings with their source exchanges.

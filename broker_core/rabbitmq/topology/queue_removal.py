@@ -34,12 +34,12 @@ def remove_queues(
     yield from wake(entity_ids, marked=False)
     lost = yield call("unbind_queues", entity_ids=list(entity_ids))
     if restorable is None:
-        yield from operations.set_aside(list(entity_ids), str(actor or BROKER), None)
+        yield from operations.delete_entities(list(entity_ids), str(actor or BROKER), None)
     else:
         kind, by = str(EntityKind.QUEUE), actor or Actor.local("broker")
         yield from operations.delete_rows(entity_ids[0], restorable.address, Family.RABBITMQ, kind, by, restorable.operation_id)
         for row in bindings_before:
-            yield call("set_aside_bindings", entity_id=row.queue_id, bindings=json.dumps(row.bindings))
+            yield call("keep_soft_deleted_bindings", entity_id=row.queue_id, bindings=json.dumps(row.bindings))
     exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost})
     bindings = [*(row.id for row in lost), *more]
     yield from topology_changed(namespace_id, queues=entity_ids, exchanges=exchanges, bindings=bindings)

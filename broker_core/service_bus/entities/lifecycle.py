@@ -394,13 +394,13 @@ def _delete_subscriptions(topic: Topic, actor: Actor, operation_id: int | None) 
     rows = yield call(
         "list_entities", namespace=topic.address.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id
     )
-    yield from operations.set_aside([row.id for row in rows], str(actor), operation_id)
+    yield from operations.delete_entities([row.id for row in rows], str(actor), operation_id)
     yield from wake([row.id for row in rows])
 
 
 def entities_restored(rows: Sequence[Any], actor: Actor) -> Steps[None]:
     """End the locks that were held when these entities were deleted, as failed deliveries, and have the rules of topics read
-    again. rows: of `set_aside_by`."""
+    again. rows: of `soft_deleted_by`."""
     for topic_id in {row.topic_id or row.entity_id for row in rows if row.kind != str(QUEUE)}:
         yield from fanout_changed(topic_id)
     for row in rows:

@@ -151,7 +151,7 @@ WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = 
 kept AS (
 -- include: forgotten_kept
 ),
-aside AS (DELETE FROM vitrine_set_aside
+soft_deleted AS (DELETE FROM vitrine_soft_deleted
            WHERE entity_id = ANY (ARRAY(SELECT id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s)))
 UPDATE vitrine_namespace AS n
    SET deleted_at = clock_timestamp(),
@@ -377,15 +377,15 @@ WITH deleted AS (
 counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM deleted) RETURNING *),
 rules AS (DELETE FROM vitrine_rule WHERE subscription_id IN (SELECT id FROM deleted) RETURNING *),
 policies AS (DELETE FROM vitrine_shared_access_policy WHERE entity_id IN (SELECT id FROM deleted) RETURNING *),
-aside AS (
-    INSERT INTO vitrine_set_aside (entity_id, operation_id, until, next_number, bytes_sent, copies_bound, rules, policies)
+soft_deleted AS (
+    INSERT INTO vitrine_soft_deleted (entity_id, operation_id, until, next_number, bytes_sent, copies_bound, rules, policies)
     SELECT c.entity_id, %(operation_id)s::bigint, clock_timestamp() + %(keep)s::interval, c.next_number, c.bytes_sent,
            c.copies_bound, (SELECT jsonb_agg(to_jsonb(r)) FROM rules AS r WHERE r.subscription_id = c.entity_id),
            (SELECT jsonb_agg(to_jsonb(p)) FROM policies AS p WHERE p.entity_id = c.entity_id)
       FROM counter AS c WHERE %(operation_id)s::bigint IS NOT NULL)
 SELECT id, deleted_messages FROM deleted;
 
--- name: set_aside_by
+-- name: soft_deleted_by
 -- The entities that an operation deleted and can still restore, locked. is_taken: another entity has the name. missing_topic: the
 -- topic of a subscription that exists no longer and is not restored with it.
 SELECT s.entity_id, s.until, e.namespace_id, e.path, e.kind, e.topic_id,
@@ -393,17 +393,17 @@ SELECT s.entity_id, s.until, e.namespace_id, e.path, e.kind, e.topic_id,
                 WHERE o.namespace_id = e.namespace_id AND o.key = e.key AND o.deleted_at IS NULL) AS is_taken,
        (SELECT t.path FROM vitrine_entity AS t
          WHERE t.id = e.topic_id AND t.deleted_at IS NOT NULL
-           AND NOT EXISTS (SELECT FROM vitrine_set_aside AS x
+           AND NOT EXISTS (SELECT FROM vitrine_soft_deleted AS x
                             WHERE x.entity_id = t.id AND x.operation_id = s.operation_id)) AS missing_topic
-  FROM vitrine_set_aside AS s JOIN vitrine_entity AS e ON e.id = s.entity_id
+  FROM vitrine_soft_deleted AS s JOIN vitrine_entity AS e ON e.id = s.entity_id
  WHERE s.operation_id = %(operation_id)s AND s.until > clock_timestamp()
  ORDER BY e.topic_id IS NOT NULL, s.entity_id
    FOR UPDATE OF s;
 
 -- name: restore_entities
--- Restore these entities, which were set aside: their rows, numbers, rules, keys and bindings. Bindings whose exchange exists no
+-- Restore these soft-deleted entities: their rows, numbers, rules, keys and bindings. Bindings whose exchange exists no
 -- longer stay away. Being restored is activity.
-WITH taken AS (DELETE FROM vitrine_set_aside WHERE entity_id = ANY (%(entity_ids)s::bigint[]) RETURNING *),
+WITH taken AS (DELETE FROM vitrine_soft_deleted WHERE entity_id = ANY (%(entity_ids)s::bigint[]) RETURNING *),
 entity AS (
     UPDATE vitrine_entity SET deleted_at = NULL, deleted_by = NULL, deleted_messages = NULL, updated_at = clock_timestamp()
      WHERE id IN (SELECT entity_id FROM taken)
@@ -427,10 +427,11 @@ activity AS (
       FROM entity AS e JOIN vitrine_namespace_now AS n ON n.id = e.namespace_id WHERE a.entity_id = e.id)
 SELECT (SELECT count(*) FROM entity) AS entities, ARRAY(SELECT id FROM bindings) AS bindings;
 
--- name: end_set_aside
+-- name: end_soft_deletions
 -- Give up entities that can no longer be restored. One that is being restored is left.
-DELETE FROM vitrine_set_aside
- WHERE entity_id = ANY (ARRAY(SELECT entity_id FROM vitrine_set_aside WHERE until <= clock_timestamp() FOR UPDATE SKIP LOCKED));
+DELETE FROM vitrine_soft_deleted
+ WHERE entity_id = ANY (ARRAY(SELECT entity_id FROM vitrine_soft_deleted
+                               WHERE until <= clock_timestamp() FOR UPDATE SKIP LOCKED));
 
 -- name: create_rule
 -- Adding a rule is activity of the subscription (SB-192). No row: there is a rule of this name.

@@ -520,7 +520,7 @@ SELECT e.id FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.
 -- name: deleted_entities
 -- Deleted entities that still have rows and cannot be restored; the row of their activity is removed last.
 SELECT e.id AS entity_id FROM vitrine_entity_activity AS a JOIN vitrine_entity AS e ON e.id = a.entity_id
- WHERE e.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM vitrine_set_aside AS s WHERE s.entity_id = e.id);
+ WHERE e.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM vitrine_soft_deleted AS s WHERE s.entity_id = e.id);
 
 -- name: remove_deleted
 -- Up to max_count messages of a deleted entity (SB-240). Their events name who deleted the entity.
