@@ -16,7 +16,7 @@ from pathlib import Path
 
 # The overview comes first: it needs a fresh database.
 PARTS = (
-    "overview", "search", "core", "scale", "families", "fanout", "sessions", "waiting", "consumers", "growth", "trouble",
+    "overview", "search", "core", "kept", "scale", "families", "fanout", "sessions", "waiting", "consumers", "growth", "trouble",
     "memory", "live", "picture", "http", "beside", "celery", "history", "operations",
 )  # fmt: skip
 WITHIN = ("rolled_up",)  # the end of "history", which can be run alone
