@@ -22,7 +22,7 @@ from . import load, saved_scenarios
 from .lesson import Lesson
 
 CHARTS = "explorer/lessons/_load_charts.html"  # live
-SHOWN = ("rates", "backlog", "waiting", "dead")
+SHOWN = ("rates", "backlog", "waiting")  # and "dead", where dead letters stay in the queue
 RANGES = (2, 5, 10)  # minutes: the charts begin at most so long before now
 
 
@@ -51,26 +51,33 @@ def context(request: HttpRequest, sandbox: Sandbox, lesson: Lesson, done: Act) -
     is_bad = isinstance(done.error, InvalidArgument) and done.error.name in load.LIMITS
     typed: Mapping[str, Any] = request.POST if is_bad else settings.as_values
     problem = {done.error.name: done.error.problem} if isinstance(done.error, InvalidArgument) else {}
-    address = EntityAddress(sandbox.namespace, lesson.load)
+    address, client = EntityAddress(sandbox.namespace, lesson.load), load.client_of(sandbox.family)
     return {
         "load": progress,
+        "load_counts": _counts(progress, client.words) if progress else [],
         "load_fields": [Field(name, limit, typed.get(name, ""), problem.get(name, "")) for name, limit in load.LIMITS.items()],
         "load_queue": address,
         "load_minutes": int(load.DURATION.total_seconds() // 60),
         "forecast": settings.forecast,
-        "lock_warning": settings.holds_too_long(_lock(sandbox, address, request)),
-        "panels": _panels(address, progress, request) if progress else [],
+        "lock_warning": settings.holds_too_long(_lock(client, address, request), client.words.late),
+        "panels": _panels(address, client, progress, request) if progress else [],
     }
 
 
-def _lock(sandbox: Sandbox, address: EntityAddress, request: HttpRequest) -> timedelta | None:
+def _counts(progress: load.Progress, words: load.Words) -> list[tuple[int, str]]:
+    """What the programs did: how often, and the family's word for it."""
+    named = {"sent": "sent", "completed": "completed", "failed": words.failed, "lost": words.lost, load.DEAD: words.dead}
+    return [(progress.count.get(name, 0), word) for name, word in named.items()]
+
+
+def _lock(client: load.Client, address: EntityAddress, request: HttpRequest) -> timedelta | None:
     try:
-        return load.client_of(sandbox.family).lock(address, request.actor)
+        return client.lock(address, request.actor)
     except EntityNotFound:
         return None
 
 
-def _panels(address: EntityAddress, progress: load.Progress, request: HttpRequest) -> list[Panel]:
+def _panels(address: EntityAddress, client: load.Client, progress: load.Progress, request: HttpRequest) -> list[Panel]:
     """The charts, as on Insights, from shortly before the start."""
     minutes = (timezone.now() - progress.started_at) / timedelta(minutes=1)
     span = next((each for each in RANGES if minutes < each), RANGES[-1])
@@ -78,7 +85,8 @@ def _panels(address: EntityAddress, progress: load.Progress, request: HttpReques
         points = reads.traffic(address, span, actor=request.actor)
     except EntityNotFound:
         return []
-    return [panel for panel in traffic.panels(points) if panel.name in SHOWN]
+    shown = (*SHOWN, "dead") if client.has_dead_letters else SHOWN
+    return [panel for panel in traffic.panels(points) if panel.name in shown]
 
 
 def perform(request: HttpRequest, sandbox: Sandbox, lesson: Lesson, action: str) -> Act:

@@ -12,14 +12,15 @@ from django.db import connection
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from broker_core import namespaces, reads
+from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.errors import InvalidArgument, NotAllowed
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.messages import browsing
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from explorer.lessons import catalog, load, sandboxes, saved_scenarios
 from explorer.lessons.load import programs, running
-from explorer.lessons.load.programs import IDLE, MOST_AT_ONCE, Programs
+from explorer.lessons.load.programs import IDLE, MOST_AT_ONCE, Programs, Words
 from explorer.lessons.load.settings import LIMITS, LoadSettings
 from explorer.models import Load, Sandbox, Scenario
 from tests.eventually import eventually
@@ -30,6 +31,7 @@ from .test_accessibility import DESK, PHONE, problems
 from .test_lessons import start
 
 SLUG = "your-own-load"
+SLUGS = [lesson.slug for lesson in catalog.lessons() if lesson.load]
 QUEUE = EntityAddress("sandbox", "work")
 BUSY = {"senders": "2", "rate": "50", "receivers": "4", "work": "0", "failures": "0", "prefetch": "5"}
 
@@ -96,10 +98,10 @@ def test_the_forecast_compares_the_rate_with_what_the_receivers_can_do(settings,
 
 
 def test_a_prefetch_that_outlasts_the_lock_is_warned_of():
-    lock = timedelta(seconds=5)
-    assert LoadSettings(prefetch=5, work=1).holds_too_long(lock) == ""
-    assert "locks will be lost" in LoadSettings(prefetch=6, work=1).holds_too_long(lock)
-    assert LoadSettings(prefetch=50, work=10).holds_too_long(None) == ""
+    lock, warning = timedelta(seconds=5), "a lock lasts {}"
+    assert LoadSettings(prefetch=5, work=1).holds_too_long(lock, warning) == ""
+    assert LoadSettings(prefetch=6, work=1).holds_too_long(lock, warning).endswith("prefetches; a lock lasts 5 s.")
+    assert LoadSettings(prefetch=50, work=10).holds_too_long(None, warning) == ""
 
 
 # Programs, in a world where time is a number
@@ -107,6 +109,9 @@ def test_a_prefetch_that_outlasts_the_lock_is_warned_of():
 
 class Counting:
     """A queue in memory, whose locks never end except those in `lost`."""
+
+    words = Words("failed", "lost", "dead", "a lock lasts {}")
+    is_portable, fills_up, has_dead_letters = True, False, True
 
     def __init__(self):
         self.waiting, self.sizes, self.locked, self.done, self.failed, self.released, self.lost = 0, [], 0, [], [], [], set()
@@ -129,11 +134,14 @@ class Counting:
         self.failed.append(token)
         return True
 
-    def release(self, queue, tokens, actor):
+    def leave(self, queue, tokens, actor):
         self.released += tokens
 
     def lock(self, queue, actor):
         return None
+
+    def dead(self, queue):
+        return 0
 
 
 def played(settings, seconds, client=None):
@@ -193,8 +201,16 @@ def test_what_a_receiver_holds_survives_a_slice_and_is_released_when_it_is_not_w
     second.change(LoadSettings(rate=0, receivers=1, work=1, prefetch=3), 0.0)
     assert client.released == held["worker-2"] and second.held == {"worker-1": held["worker-1"]}
     assert second.count["received"] == 6
-    second.release_all()
+    second.end_all()
     assert len(client.released) == 6
+
+
+def test_a_prefetch_is_filled_up_where_the_family_does_so():
+    for fills_up, held in ((True, 4), (False, 2)):
+        client = Counting()
+        client.fills_up, client.waiting = fills_up, 20
+        load_of, _ = played(LoadSettings(rate=0, receivers=1, work=1, prefetch=4), 2.5, client)
+        assert len(load_of.held["worker-1"]) == held and load_of.count["completed"] == 2
 
 
 def test_a_lost_lock_is_counted_as_lost():
@@ -207,8 +223,8 @@ def test_a_lost_lock_is_counted_as_lost():
 # In a sandbox
 
 
-def sandbox_of(client):
-    at = start(client, SLUG)
+def sandbox_of(client, slug=SLUG):
+    at = start(client, slug)
     return at, Sandbox.objects.get(namespace=at.rstrip("/").rpartition("/")[2])
 
 
@@ -217,8 +233,10 @@ def run(sandbox, seconds=1.5):
     return running.run(load.of(sandbox).pk, seconds=seconds, dice=Random(1))
 
 
-def test_a_load_is_started_changed_and_stopped(vera, handed_over, transactional_db):
-    at, sandbox = sandbox_of(vera)
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_load_is_started_changed_and_stopped(slug, vera, handed_over, transactional_db):
+    at, sandbox = sandbox_of(vera, slug)
+    client, queue = load.client_of(sandbox.family), EntityAddress(sandbox.namespace, "work")
     assert namespaces.get_clock(sandbox.namespace).rate == 1.0, "real time"
     assert "No load yet" in body_of(vera.get(at))
     page = vera.post(at, {"act": "load", **BUSY}, headers=FRAGMENT)
@@ -228,21 +246,58 @@ def test_a_load_is_started_changed_and_stopped(vera, handed_over, transactional_
     counted = load.progress(sandbox).count
     assert counted["sent"] >= 40 and counted["completed"] >= 30 and "failed" not in counted
     shown = vera.get(at)
-    assert {panel.name for panel in shown.context["panels"]} == {"rates", "backlog", "waiting", "dead"}
+    drawn = {"rates", "backlog", "waiting"} | ({"dead"} if client.has_dead_letters else set())
+    assert {panel.name for panel in shown.context["panels"]} == drawn
     assert shown.context["done"], "the first step is done by what the load did"
 
     vera.post(at, {"act": "load", **BUSY, "failures": "100", "receivers": "2"})
     assert handed_over == [load.of(sandbox).pk], "a change starts no second one"
     run(sandbox)
     counted = load.progress(sandbox).count
-    assert counted["failed"] > 0 and counted["dead-lettered"] > 0
-    assert reads.counts(EntityAddress(sandbox.namespace, "work")).dead_letter == counted["dead-lettered"]
+    assert counted["failed"] > 0 and counted["dead-lettered"] > 0 and "lost" not in counted
+    assert client.dead(queue) == counted["dead-lettered"]
+    assert f"</b> {client.words.dead}" in " ".join(body_of(vera.get(at)).split())
 
     assert vera.post(at, {"act": "stop_load"}, headers=FRAGMENT).status_code == 200
     assert not run(sandbox)
     assert load.progress(sandbox).end == "Stopped" and "Stopped" in body_of(vera.get(at))
-    assert reads.counts(EntityAddress(sandbox.namespace, "work")).locked == 0, "its receivers released what they held"
+    assert reads.counts(queue).locked == 0, "its receivers released what they held"
     assert vera.post(at, {"act": "stop_load"}, headers=FRAGMENT).status_code == 409
+
+
+def test_a_receiver_that_works_too_long_loses_its_receipt_to_another(vera, transactional_db, monkeypatch):
+    monkeypatch.setattr("explorer.queue_storage.lessons.load.VISIBILITY_TIMEOUT", timedelta(seconds=1))
+    _, sandbox = sandbox_of(vera, "your-own-load-queue-storage")
+    queue, client = EntityAddress(sandbox.namespace, "work"), load.client_of(sandbox.family)
+    first, second = (Actor("process", name, Right.ALL) for name in ("worker-1", "worker-2"))
+    client.send(queue, [b"{}"] * 2, first)
+    [kept, late] = client.receive(queue, 50, first)
+    assert client.complete(queue, kept, first) and not client.complete(queue, kept, first)
+    [again] = eventually(lambda: client.receive(queue, 1, second), 10)
+    assert not client.fail(queue, late, first) and not client.complete(queue, late, first)
+    assert client.complete(queue, again, second)
+
+
+def test_consumers_hold_their_prefetch_over_connections_that_end_with_the_slice(vera, transactional_db):
+    at, sandbox = sandbox_of(vera, "your-own-load-rabbitmq")
+    queue = EntityAddress(sandbox.namespace, "work")
+    vera.post(at, {"act": "load", **BUSY, "receivers": "1", "work": "0.2", "prefetch": "7"})
+    held = []
+    look = running._Slice._look
+
+    def watched(each, now):
+        held.append((reads.counts(queue).locked, [row.name for row in browsing.connections(sandbox.namespace)]))
+        return look(each, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running._Slice, "_look", watched)
+        assert run(sandbox)
+    assert held[-1] == (7, ["worker-1"])
+    assert browsing.connections(sandbox.namespace) == [] and reads.counts(queue).locked == 0
+    assert load.of(sandbox).state["held"] == {"worker-1": []}
+    rabbitmq.delete_queue(queue)
+    assert not run(sandbox) and Load.objects.get().end == running.NO_QUEUE
+    assert browsing.connections(sandbox.namespace) == []
 
 
 @pytest.mark.parametrize(("name", "value"), [("rate", "5000"), ("senders", "x"), ("prefetch", "0"), ("work", "-1")])
@@ -312,14 +367,15 @@ def test_only_the_owner_of_a_sandbox_sets_its_load_and_only_in_a_lesson_with_one
         load.change(Sandbox.objects.get(lesson="peek-lock"), LoadSettings())
 
 
-def test_the_lesson_can_be_completed_and_followed(vera, as_, transactional_db):
-    at, sandbox = sandbox_of(vera)
+@pytest.mark.parametrize("slug", SLUGS)
+def test_the_lesson_can_be_completed_and_followed(slug, vera, as_, transactional_db):
+    at, sandbox = sandbox_of(vera, slug)
     vera.post(at, {"act": "load", **BUSY})
     Load.objects.update(state={"count": {"sent": 500, "completed": 400, "lost": 3, "dead-lettered": 2}})
     link = re.search(r"/learn/follow/\w+/", body_of(vera.post(at, {"act": "present"}, follow=True)))[0]
     followed = body_of(as_("viewer").get(link))
     assert "500" in followed and 'name="rate"' not in followed and "stop_load" not in followed
-    for step in catalog.lesson(SLUG).steps:
+    for step in catalog.lesson(slug).steps:
         page = vera.get(at)
         assert page.context["run"].step is step
         if step.ask:
@@ -330,6 +386,20 @@ def test_the_lesson_can_be_completed_and_followed(vera, as_, transactional_db):
 
 
 # Scenarios
+
+
+@pytest.mark.parametrize("slug", [slug for slug in SLUGS if slug != SLUG])
+def test_a_saved_load_of_each_family_is_started_again_and_run_by_a_command(slug, vera, tmp_path, transactional_db):
+    at, sandbox = sandbox_of(vera, slug)
+    vera.post(at, {"act": "load", **BUSY, "failures": "25"})
+    vera.post(at, {"act": "save_load", "name": "Busy"})
+    saved = Scenario.objects.get()
+    vera.post(at, {"act": "stop_load"})
+    assert vera.post(f"/learn/scenarios/{saved.pk}/start/")["Location"] == at
+    assert load.progress(sandbox).settings == LoadSettings.read({**BUSY, "failures": "25"})
+    file = tmp_path / "busy.toml"
+    file.write_text(saved.text.replace('"1 min"', '"2 s"'))
+    call_command("scenario", str(file))
 
 
 def test_a_load_is_saved_exported_imported_and_started_again(vera, as_, tmp_path, handed_over, transactional_db):
@@ -438,7 +508,7 @@ def test_the_lesson_your_own_load_is_played(live_site, new_context, sign_in, per
     sign_in(context, vera)
     page = context.new_page()
     page.goto(f"{live_site}/learn/")
-    page.get_by_role("button", name=re.compile("Start.*Your own load")).click()
+    page.get_by_role("button", name="Start: Your own load", exact=True).click()
     expect(page.locator("#load")).to_contain_text("No load yet")
     assert problems(page) == []
     page.get_by_role("button", name="Start", exact=True).click()

@@ -4,5 +4,6 @@ settings.py has the settings and their limits; programs.py the senders and recei
 load. It runs in slices of a Celery task, so a restart of the web server does not end it.
 """
 
-from .running import Progress, change, client_of, count, of, play, progress, start, stop
+from .programs import Client, Words
+from .running import DEAD, Progress, change, client_of, count, of, play, progress, start, stop
 from .settings import DURATION, LIMITS, MOST_MESSAGES, MOST_WAITING, LoadSettings

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor, EntityAddress, Right
@@ -23,8 +23,27 @@ IDLE = 0.25  # seconds after which a receiver asks again, if the queue was empty
 MOST_AT_ONCE = 20  # messages of one send: what a slow machine could not send in time is left out
 
 
+class Words(NamedTuple):
+    """What a family calls what happens to messages of a load. dead: those that left the queue after failures. late: the warning
+    for a receiver that needs longer than a message is locked, in which {} is that time."""
+
+    failed: str
+    lost: str
+    dead: str
+    late: str
+
+
 class Client(Protocol):
-    """A family's operations on the queue of a load. Tokens are texts."""
+    """A family's operations on the queue of a load, for one slice of it. Tokens are texts.
+
+    is_portable: whether another process can settle what this one received. fills_up: whether a receiver gets more after each
+    message, not only when it has none left. has_dead_letters: whether they stay in the queue.
+    """
+
+    words: Words
+    is_portable: bool
+    fills_up: bool
+    has_dead_letters: bool
 
     def send(self, queue: EntityAddress, bodies: Sequence[bytes], actor: Actor) -> None: ...
 
@@ -35,13 +54,16 @@ class Client(Protocol):
         """Returns whether the message was still locked."""
 
     def fail(self, queue: EntityAddress, token: str, actor: Actor) -> bool:
-        """Release it as a failed delivery. Returns the same."""
+        """End it as a failed delivery. Returns the same."""
 
-    def release(self, queue: EntityAddress, tokens: Sequence[str], actor: Actor) -> None:
-        """Release them as if they had not been delivered."""
+    def leave(self, queue: EntityAddress, tokens: Sequence[str], actor: Actor) -> None:
+        """A receiver ends: what it holds is released."""
 
     def lock(self, queue: EntityAddress, actor: Actor) -> timedelta | None:
         """For how long a message is locked; None: without an end."""
+
+    def dead(self, queue: EntityAddress) -> int:
+        """How many messages failed for good, and are still somewhere."""
 
 
 @dataclass(slots=True)
@@ -84,7 +106,7 @@ class Programs:
         self.senders = [*self.senders, *(Sender(f"sender-{i + 1}", now) for i in range(len(self.senders), settings.senders))]
         self.senders = self.senders[: settings.senders]
         for extra in self.receivers[settings.receivers :]:
-            self._release(extra)
+            self._end(extra)
         known = self.receivers[: settings.receivers]
         self.receivers = known + [Receiver(f"worker-{i + 1}", now) for i in range(len(known), settings.receivers)]
 
@@ -99,9 +121,10 @@ class Programs:
         due = [sender.due for sender in self.senders] + [receiver.due for receiver in self.receivers]
         return min(due, default=now + IDLE)
 
-    def release_all(self) -> None:
+    def end_all(self) -> None:
+        """Let all receivers release what they hold."""
         for receiver in self.receivers:
-            self._release(receiver)
+            self._end(receiver)
 
     def _send(self, sender: Sender, now: float) -> None:
         left = MOST_MESSAGES - self.count["sent"]
@@ -119,9 +142,11 @@ class Programs:
     def _receive(self, receiver: Receiver, now: float) -> None:
         if receiver.held:
             self._settle(receiver)
-        if not receiver.held:
-            receiver.held = self.client.receive(self.queue, self.settings.prefetch, _actor(receiver.name))
-            self.count["received"] += len(receiver.held)
+        missing = self.settings.prefetch - len(receiver.held)
+        if missing > 0 and (self.client.fills_up or not receiver.held):
+            received = self.client.receive(self.queue, missing, _actor(receiver.name))
+            receiver.held += received
+            self.count["received"] += len(received)
         receiver.due = now + (self.settings.work if receiver.held else IDLE)
 
     def _settle(self, receiver: Receiver) -> None:
@@ -131,11 +156,10 @@ class Programs:
         was_locked = settle(self.queue, token, _actor(receiver.name))
         self.count["lost" if not was_locked else "failed" if fails else "completed"] += 1
 
-    def _release(self, receiver: Receiver) -> None:
+    def _end(self, receiver: Receiver) -> None:
         tokens, receiver.held = receiver.held, []
-        if tokens:
-            with suppress(BrokerError):
-                self.client.release(self.queue, tokens, _actor(receiver.name))
+        with suppress(BrokerError):
+            self.client.leave(self.queue, tokens, _actor(receiver.name))
 
     def as_values(self) -> dict[str, Any]:
         return {"count": dict(self.count), "held": self.held}

@@ -150,8 +150,8 @@ def play(address: EntityAddress, family: str, settings: LoadSettings, seconds: f
     while (now := time.monotonic()) - began < seconds:
         programs.may_send = programs.count["sent"] - programs.count["completed"] < MOST_WAITING
         time.sleep(max(0.0, min(programs.tick(now) - time.monotonic(), LONGEST_SLEEP)))
-    programs.release_all()
-    return dict(programs.count) | {DEAD: reads.counts(address).dead_letter}
+    programs.end_all()
+    return dict(programs.count) | {DEAD: programs.client.dead(address)}
 
 
 def count(namespace: str) -> Mapping[str, int]:
@@ -163,7 +163,7 @@ def count(namespace: str) -> Mapping[str, int]:
 
 def client_of(family: str) -> Client:
     """How programs of a load use queues of this family."""
-    client: Client = import_module(pages_of(family).lessons).LOAD
+    client: Client = import_module(pages_of(family).lessons).LoadClient()
     return client
 
 
@@ -178,6 +178,16 @@ class _Slice:
         self.programs = Programs(self.address, client, settings, load.state.get("count", {}), dice)
 
     def run(self, seconds: float) -> bool:
+        try:
+            return self._run(seconds)
+        finally:
+            self._end_what_cannot_be_handed_over()
+
+    def _end_what_cannot_be_handed_over(self) -> None:
+        if not self.programs.client.is_portable:
+            self.programs.end_all()
+
+    def _run(self, seconds: float) -> bool:
         began = time.monotonic()
         self.programs.restore(self.load.state.get("held", {}), began)
         next_look = began
@@ -211,20 +221,21 @@ class _Slice:
         except EntityNotFound:
             end, counts = NO_QUEUE, None
         waiting = counts.total - counts.dead_letter if counts else 0
-        self.programs.count[DEAD] = counts.dead_letter if counts else 0
+        self.programs.count[DEAD] = self.programs.client.dead(self.address) if counts else 0
         if not end and self.programs.count["sent"] >= MOST_MESSAGES and not waiting:
             end = SENT_ALL
         self.programs.may_send = waiting < MOST_WAITING
         note = "" if self.programs.may_send else f"{MOST_WAITING:,} messages wait, the maximum: the senders pause."
         self.load.note, note = "", self.load.note or note
         if end:
-            self.programs.release_all()
+            self.programs.end_all()
         else:
             self.programs.change(LoadSettings.read(row.settings), now)
         self._write(end=end, note=note, leased_until=timezone.now() + (timedelta(0) if end else LEASE))
         return not end
 
     def _hand_over(self) -> bool:
+        self._end_what_cannot_be_handed_over()
         self._write(leased_until=timezone.now())
         return True
 

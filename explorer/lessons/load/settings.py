@@ -77,12 +77,13 @@ class LoadSettings:
             return f"{able}, but {self.rate:g} arrive: the queue grows."
         return f"{able}, and {self.rate:g} arrive: the queue stays short."
 
-    def holds_too_long(self, lock: timedelta | None) -> str:
-        """A warning, if a receiver holds its messages longer than their lock lasts; empty: it does not."""
+    def holds_too_long(self, lock: timedelta | None, warning: str) -> str:
+        """A warning, if a receiver holds its messages longer than they are locked; empty: it does not. warning: its end, in which
+        {} is that time."""
         longest = timedelta(seconds=self.prefetch * self.work)
         if lock is None or longest <= lock:
             return ""
-        return f"A receiver needs {human(longest)} for what it prefetches; a lock lasts {human(lock)}: locks will be lost."
+        return f"A receiver needs {human(longest)} for what it prefetches; {warning.format(human(lock))}."
 
 
 def _number(name: str, value: Any) -> float | int:

@@ -17,6 +17,8 @@ from explorer.lessons.lesson import Action, Effect, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
 
+from .load import QueueStorageLoad
+
 Args = Mapping[str, Any]
 _NONE = UUID(int=0)
 _SETTLED = {"delete": "deleted", "release": "released"}
@@ -115,6 +117,8 @@ FAULTS = {
     FaultKind.FAILING: Effect("Fails for each message, and makes it visible again", {"then": "release"}),
     FaultKind.DISCONNECTED: Effect("Loses its connection, and with it the pop receipt, before it deletes", {"then": "hold"}),
 }
+
+LoadClient = QueueStorageLoad
 
 
 def configuration(namespace: str, actor: Actor) -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ from explorer.lessons.lesson import Action, Effect, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
 
+from .load import RabbitMQLoad
+
 Args = Mapping[str, Any]
 _SETTLED = {"ack": "acknowledged", "requeue": "requeued", "reject": "rejected", "lose": "lost"}
 
@@ -103,6 +105,8 @@ FAULTS = {
 }
 
 _THEN = {EventKind.COMPLETED: "ack", EventKind.ABANDONED: "requeue", EventKind.MOVED: "reject", EventKind.DROPPED: "reject"}
+
+LoadClient = RabbitMQLoad
 
 
 def configuration(namespace: str, actor: Actor) -> list[dict[str, Any]]:

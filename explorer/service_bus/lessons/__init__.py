@@ -248,7 +248,7 @@ FAULTS = {
     FaultKind.DISCONNECTED: Effect("Loses its connection before it settles; the lock stays until it ends", {"then": "hold"}),
 }
 
-LOAD = ServiceBusLoad()
+LoadClient = ServiceBusLoad
 
 _LEFT_OUT = ("hidden", "status", "history_level")  # of a recording
 
