@@ -5,15 +5,13 @@ from __future__ import annotations
 from django import forms
 
 from broker_core.operations.records import FASTEST, SLOWEST
-from broker_core.reads.lexing import MOST_CHARACTERS
 from explorer.operations.forms import PACE_ERRORS
 
 
 class GroupQuery(forms.Form):
-    """filter: finds the messages in their list. m: the open message. tried: the one that was tried. op: the operation that was
-    started or changed last. cursor: from another page."""
+    """m: the open message. tried: the one that was tried. op: the operation that was started or changed last. cursor: from
+    another page."""
 
-    filter = forms.CharField(required=False, max_length=MOST_CHARACTERS)
     m = forms.IntegerField(required=False, min_value=1, max_value=2**62)
     tried = forms.IntegerField(required=False, min_value=1, max_value=2**62)
     op = forms.IntegerField(required=False, min_value=1, max_value=2**62)

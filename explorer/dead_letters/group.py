@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.timezone import now as real_now
 from django.views.decorators.http import require_http_methods
 
@@ -19,13 +19,15 @@ from broker_core import reads
 from broker_core.common.errors import BrokerError, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.operations import NOT_IN_LIST, Kind, Operation, Selection, State
-from broker_core.reads import EntityRow, Failure, MessageDetail, MessageRow, Page, Tab, parse_filter
+from broker_core.reads import EntityRow, Failure, MessageDetail, MessageRow, Page, Tab
 from explorer import operations
-from explorer.frames import filtering
+from explorer.frames import filtering, token_field
 from explorer.frames.family import FamilyOperations, pages_of
+from explorer.frames.filtering import FilterField, group_url
 from explorer.frames.presenters import SUBQUEUES, plural
 from explorer.frames.shell import Act, about, act, cleaned, page, show, wants_fragment
 from explorer.frames.split import is_for_pane
+from explorer.frames.vocabulary import canonical
 from explorer.live.page import Live, LiveRequest, live
 from explorer.operations.presenters import Line, undo_report, undo_url
 from explorer.operations.selecting import tab_of
@@ -33,8 +35,8 @@ from explorer.operations.selecting import tab_of
 from . import notes, repairs
 from .fates import Fate, fate
 from .forms import GroupQuery, PaceForm, RepairForm
-from .inbox import group_url
 
+_OLD_FILTER = "filter"  # the parameter of earlier addresses
 FIELDS = ("body", "original", "patch", "find", "replace", "properties")  # of a repair
 FOLLOWED = timedelta(minutes=30)  # how long an operation stays on the page after its end
 SECONDS, SECONDS_OF_MANY, MANY = 1.0, 15.0, 5_000
@@ -47,14 +49,14 @@ DONE_TO = {
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a request is about. list: the name of the list for operations. open: the number of the open message. watched: the
-    operation that was just started or changed."""
+    """What a request is about. list: the name of the list for operations. field: its filter. open: the number of the open
+    message. watched: the operation that was just started or changed."""
 
     request: HttpRequest
     entity: EntityRow
     address: EntityAddress
     list: str
-    filter: str
+    field: FilterField
     cursor: str | None
     open: int | None
     tried: int | None
@@ -63,6 +65,11 @@ class Bench:
     @property
     def actor(self) -> Actor:
         return self.request.actor
+
+    @property
+    def filter(self) -> str:
+        """The text of the filter, by which notes and operations know the group."""
+        return self.field.text
 
     @property
     def family(self) -> FamilyOperations:
@@ -90,9 +97,11 @@ class Bench:
 @require_http_methods(["GET", "POST"])
 def group(request: HttpRequest, subqueue: str, namespace: str, path: str) -> HttpResponse:
     """GET shows the group; POST notes, previews, tries, or starts an operation."""
+    if redirect := canonical(request, None, old_filter=_OLD_FILTER):
+        return redirect
     bench = _bench(request, subqueue, namespace, path)
-    if problem := filtering.problem_of(bench.filter, bench.entity.clock.now, bench.actor):
-        return _show_problem(bench, problem)
+    if bench.field.problem:
+        return _show_problem(bench)
     if request.method != "POST":
         return _show(bench)
     action = request.POST.get("action", "")
@@ -120,17 +129,20 @@ def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Be
     list_name = next(whole, None)
     if list_name is None:
         raise Http404
-    return Bench(
-        request, entity, address, list_name, query["filter"], query["cursor"] or None, posted["m"], query["tried"], query["op"]
-    )
+    field = _field(request, entity)
+    return Bench(request, entity, address, list_name, field, query["cursor"] or None, posted["m"], query["tried"], query["op"])
+
+
+def _field(request: HttpRequest, entity: EntityRow) -> FilterField:
+    """The filter of the group. Other conditions are another group: its links keep nothing of what was done in this one."""
+    query = QueryDict(mutable=True)
+    query["q"] = token_field.text_of(request.GET, _OLD_FILTER)
+    return filtering.field_in(query, entity.clock.now, request.actor)
 
 
 def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None = None) -> HttpResponse:
     request, entity = bench.request, bench.entity
-    rows = reads.list_messages(
-        bench.address, bench.tab, filter=parse_filter(bench.filter, now=entity.clock.now), cursor=bench.cursor,
-        actor=bench.actor,
-    )  # fmt: skip
+    rows = reads.list_messages(bench.address, bench.tab, filter=bench.field.filter, cursor=bench.cursor, actor=bench.actor)
     counted = operations.count(bench.selection(), actor=bench.actor)
     open_number = bench.open or (rows.rows[0].sequence_number if rows.rows else None)
     note = notes.of_groups([(bench.address, bench.filter)]).get((bench.address, bench.filter))
@@ -142,6 +154,7 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         **about(request, entity),
         "section": "dead_letters",
         "bench": bench,
+        **_filter_context(bench),
         "page": rows,
         "rows": listed,
         "common": common,
@@ -170,14 +183,18 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
     return show(request, "dead_letters/group", context, fragment=fragment, status=done.status, live=live_part)
 
 
-def _show_problem(bench: Bench, problem: filtering.Problem) -> HttpResponse:
+def _filter_context(bench: Bench) -> dict[str, Any]:
+    return {"filter": bench.field, "suggest_url": filtering.suggest_url(bench.address, str(bench.tab))}
+
+
+def _show_problem(bench: Bench) -> HttpResponse:
     """The page without messages, with what is wrong with its filter."""
     context = {
         **about(bench.request, bench.entity), "section": "dead_letters", "bench": bench, "page": filtering.NOTHING,
-        "counted": {"count": 0, "text": "No"}, "filter": {"problem": problem}, "page_url": bench.url(), "detail": None,
+        "counted": {"count": 0, "text": "No"}, **_filter_context(bench), "page_url": bench.url(), "detail": None,
     }  # fmt: skip
     fragment = "dead_letters/_beside" if is_for_pane(bench.request) else "dead_letters/_group"
-    return show(bench.request, "dead_letters/group", context, fragment=fragment, status=problem.status)
+    return show(bench.request, "dead_letters/group", context, fragment=fragment, status=bench.field.status)
 
 
 def _focus(bench: Bench, repair: Mapping[str, Any]) -> str:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
-from broker_core.common.types import EntityAddress
 from broker_core.reads import DeadGroup
 from explorer import sandbox_names
 from explorer.frames import entity_conditions, view_menu
-from explorer.frames.presenters import SUBQUEUE_SLUGS
+from explorer.frames.filtering import group_url
 from explorer.frames.shell import cleaned, page, show, targets
 from explorer.frames.view_menu import ViewMenu
 from explorer.frames.vocabularies import DEAD_LETTERS
@@ -73,12 +70,6 @@ class Line:
     @property
     def dom_id(self) -> str:
         return f"g-{self.group.entity_id}-{int(self.group.address.subqueue)}-{self.group.newest}"
-
-
-def group_url(address: EntityAddress, filter: str) -> str:
-    """The workbench of the messages that a filter finds in a list of failed messages."""
-    url = reverse("explorer:dead_letter_group", args=(SUBQUEUE_SLUGS[address.subqueue], address.namespace, address.path))
-    return f"{url}?{urlencode({'filter': filter})}" if filter else url
 
 
 @live

@@ -21,6 +21,7 @@ from broker_core.reads.entities import Counts
 
 from . import columns, token_field, view_menu
 from .family import pages_of
+from .presenters import SUBQUEUE_SLUGS
 from .token_field import Problem, TokenField, text_of
 from .view_menu import ViewMenu
 
@@ -43,15 +44,15 @@ class FilterField(TokenField):
 
 def filter_of(request: HttpRequest, at: datetime) -> FilterField:
     """The filter in the query of a page. at: now, by the clock of the list."""
-    text = text_of(request.GET)
-    tokens, problem = _read(text, at, request.actor)
+    return field_in(request.GET, at, request.actor)
+
+
+def field_in(query: QueryDict, at: datetime, actor: Actor) -> FilterField:
+    """The filter in a query, whose other parameters its links keep."""
+    text = text_of(query)
+    tokens, problem = _read(text, at, actor)
     message_filter = MessageFilter(tuple(token.condition for token in tokens))
-    return FilterField(**token_field.values(request.GET, text, tokens, problem), filter=message_filter)
-
-
-def problem_of(text: str, at: datetime, actor: Actor) -> Problem | None:
-    """Why this filter cannot be used; None: it can."""
-    return _read(text, at, actor)[1]
+    return FilterField(**token_field.values(query, text, tokens, problem), filter=message_filter)
 
 
 def _read(text: str, at: datetime, actor: Actor) -> tuple[Sequence[Token[Condition]], Problem | None]:
@@ -80,6 +81,12 @@ def saved_url(text: str, address: EntityAddress | None = None, tab: str = "") ->
     """The URL of the saved filters for a list, or for the search, where this filter can be saved."""
     place = {"namespace": address.namespace, "path": address.path, "tab": tab} if address else {}
     return f"{reverse('explorer:saved_filters')}?{urlencode({'text': text, **place})}"
+
+
+def group_url(address: EntityAddress, text: str = "") -> str:
+    """The workbench of the messages that a filter finds in a list of failed messages."""
+    url = reverse("explorer:dead_letter_group", args=(SUBQUEUE_SLUGS[address.subqueue], address.namespace, address.path))
+    return f"{url}?{urlencode({'q': text})}" if text else url
 
 
 def list_context(

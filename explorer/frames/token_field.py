@@ -58,9 +58,10 @@ class TokenField:
         return self.problem.status if self.problem else 200
 
 
-def text_of(query: QueryDict) -> str:
-    """The conditions in a query: those of its parameters q, which may be several."""
-    return " ".join(part for part in query.getlist("q") if part.strip()).strip()
+def text_of(query: QueryDict, old: str = "") -> str:
+    """The conditions in a query: those of its parameters q, which may be several. old: a parameter of earlier addresses that had
+    conditions, too."""
+    return " ".join(part.strip() for part in (*query.getlist(old), *query.getlist("q")) if part.strip())
 
 
 def read(text: str, parse: Callable[[str], list[Token[T]]]) -> tuple[list[Token[T]], Problem | None]:
@@ -73,13 +74,9 @@ def read(text: str, parse: Callable[[str], list[Token[T]]]) -> tuple[list[Token[
 
 def values(query: QueryDict, text: str, tokens: Sequence[Token], problem: Problem | None) -> dict[str, Any]:
     """The attributes of a TokenField."""
-    cleared, kept = _with(query, ""), parameters(query, without=("q",))
+    cleared, kept = with_changes(query, q=""), parameters(query, without=("q",))
     if problem:
         return {"text": text, "problem": problem, "typed": text, "cleared": cleared, "kept": kept}
-    chips = [Chip(text[token.start : token.end], _with(query, f"{text[: token.start]}{text[token.end :]}")) for token in tokens]
+    texts = [text[token.start : token.end] for token in tokens]
+    chips = [Chip(chip, with_changes(query, q=" ".join(texts[:at] + texts[at + 1 :]))) for at, chip in enumerate(texts)]
     return {"text": text, "chips": tuple(chips), "cleared": cleared, "kept": kept}
-
-
-def _with(query: QueryDict, text: str) -> str:
-    """The query with other conditions, from the list's beginning."""
-    return with_changes(query, q=" ".join(text.split()) if '"' not in text else text.strip())

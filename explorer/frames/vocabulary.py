@@ -223,13 +223,13 @@ def normal(text: str) -> str:
     return text.strip().lower().replace("_", "-")
 
 
-def canonical(request: HttpRequest, vocabulary: Vocabulary | None) -> HttpResponseRedirect | None:
+def canonical(request: HttpRequest, vocabulary: Vocabulary | None, *, old_filter: str = "") -> HttpResponseRedirect | None:
     """A redirect to the address of this page with all conditions in one q, and without empty parameters; None: it has that
-    address. vocabulary: of the page; None: of messages."""
+    address. vocabulary: of the page; None: of messages, whose conditions earlier addresses had in `old_filter`."""
     if request.method != "GET" or isinstance(request, LiveRequest):
         return None
-    text = _text_of(request.GET, vocabulary) if vocabulary else token_field.text_of(request.GET)
-    old = _old_parameters(request.GET, vocabulary) if vocabulary else []
+    text = _text_of(request.GET, vocabulary) if vocabulary else token_field.text_of(request.GET, old_filter)
+    old = _old_parameters(request.GET, vocabulary) if vocabulary else [old_filter]
     query = QueryDict(mutable=True)
     for name, values in request.GET.lists():
         if name == "q" or name in old:

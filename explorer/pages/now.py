@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET
 
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import Right, SubQueue
+from broker_core.common.types import EntityAddress, Right, SubQueue
 from broker_core.reads import EntityFilter, EntityRow
 from explorer import sandbox_names
 from explorer.charts import changes, sparklines, traffic
@@ -22,6 +22,7 @@ from explorer.demo.designed import designed_failures
 from explorer.demo.menu import MENU, MENU_SECONDS
 from explorer.frames import background_tasks, figures, presenters, questions
 from explorer.frames.family import pages_of
+from explorer.frames.filtering import group_url
 from explorer.frames.forms.queries import NowQuery
 from explorer.frames.recent import LARGE, CacheByKey, Recent
 from explorer.frames.shell import cleaned, draws, page, show
@@ -217,9 +218,8 @@ def _group_url(entity: EntityRow, item: Item) -> str:
     subqueue = SubQueue.MAIN
     if item.rule == "dead":
         subqueue = SubQueue.DEAD_LETTER if entity.counts.dead_letter else SubQueue.TRANSFER_DEAD_LETTER
-    args = (presenters.SUBQUEUE_SLUGS[subqueue], entity.address.namespace, entity.address.path)
-    query = f"?{urlencode({'filter': reads.exactly('reason', item.reason.reason)})}" if item.reason else ""
-    return reverse("explorer:dead_letter_group", args=args) + query
+    address = EntityAddress(entity.address.namespace, entity.address.path, subqueue)
+    return group_url(address, reads.exactly("reason", item.reason.reason) if item.reason else "")
 
 
 @dataclass(frozen=True, slots=True)

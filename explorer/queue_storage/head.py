@@ -8,6 +8,7 @@ from broker_core.queue_storage import StorageQueue
 from broker_core.queue_storage.rules.limits import DEFAULT_GRACE
 from broker_core.reads import EntityRow
 from explorer.charts.sparklines import Spark
+from explorer.frames.filtering import group_url
 from explorer.frames.head import OPERATOR, Glance, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.frames.shell import May
 
@@ -16,7 +17,7 @@ def head(entity: EntityRow, may: May, stored: StorageQueue, spark: Spark | None,
     address = entity.address
     at_work = [link("Clear queue…", "trash", operate_url(address, "purge", "all"), may.operate, OPERATOR, is_danger=True)]
     if entity.waits_for_operator:
-        at_work.insert(0, Link("Groups and repair", "dead", page_url("dead_letter_group", address, "main")))
+        at_work.insert(0, Link("Groups and repair", "dead", group_url(address)))
     return Head(
         icon="queue",
         name=address.path,

@@ -9,6 +9,7 @@ from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import EntityRow
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.charts.sparklines import Spark
+from explorer.frames.filtering import group_url
 from explorer.frames.head import OPERATOR, Glance, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.frames.shell import May
 
@@ -57,7 +58,7 @@ def _menu(entity: EntityRow, may: May) -> list[Link]:
     if entity.holds_messages:
         at_work += [
             link("Receive dead letters", "hand", page_url("receiver", address, "dead-letter"), may.receive, OPERATOR),
-            Link("Groups and repair", "dead", page_url("dead_letter_group", address, "dead-letter")),
+            Link("Groups and repair", "dead", group_url(address.dead_letter)),
             link("Release all locks…", "unlock", page_url("release_locks", address), may.operate, OPERATOR),
             link("Purge messages…", "trash", operate_url(address, "purge", "all"), may.operate, OPERATOR, is_danger=True),
         ]

@@ -26,7 +26,7 @@ from broker_core.operations import Kind, Operation
 from broker_core.reads import EntityRow, FoundMessage, MessageRow
 from explorer.bodies.invisible import visible
 from explorer.demo import menu as demo
-from explorer.frames import glossary, presenters, questions, shell, timeline
+from explorer.frames import filtering, glossary, presenters, questions, shell, timeline
 from explorer.frames.actors import ShownActor, shown_actor
 from explorer.frames.columns import Columns
 from explorer.frames.family import FamilyPages, NewEntity, installed, pages_of
@@ -283,6 +283,12 @@ def server_clock(clock=None) -> str:
 def address_url(page: str, address: EntityAddress, *rest) -> str:
     """The URL of a page about an entity, one of its lists, or a message in it."""
     return reverse(f"explorer:{page}", args=(address.namespace, address.path, *rest))
+
+
+@register.simple_tag
+def group_url(address: EntityAddress, subqueue: str, text: str = "") -> str:
+    """The workbench of the messages that a filter finds in a list of failed messages. subqueue: the list."""
+    return filtering.group_url(EntityAddress(address.namespace, address.path, presenters.SUBQUEUES[subqueue]), text)
 
 
 @register.simple_tag

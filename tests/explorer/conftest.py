@@ -211,7 +211,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}+reason:Payment"],
         "dead_letter_group": [
             f"/dead-letters/dead-letter/{at}",
-            f"/dead-letters/dead-letter/{at}?filter=reason%3DPaymentRefused&m=2&tried=2",
+            f"/dead-letters/dead-letter/{at}?q=reason%3DPaymentRefused&m=2&tried=2",
             f"/dead-letters/main/{stored}-poison",
         ],
         "operations": ["/operations/"],

@@ -17,7 +17,7 @@ from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
-from explorer.dead_letters.inbox import group_url
+from explorer.frames.filtering import group_url
 from explorer.models import AuditRecord, DeadLetterNote
 from explorer.operations import runner
 
@@ -84,6 +84,25 @@ def test_a_note_is_saved_shown_and_removed(orders, as_):
     assert client.post(url, {"action": "note", "note": ""}).status_code == 302
     assert not DeadLetterNote.objects.filter(namespace=orders.namespace).exists()
     assert as_("viewer").post(url, {"action": "note", "note": "x"}).status_code == 403
+
+
+def test_a_note_is_found_by_an_old_address_and_with_conditions_that_were_added_and_removed(orders, as_):
+    client, url = as_(), group_of(orders)
+    client.post(url.replace("?q=", "?filter="), {"action": "note", "note": "Ada looks at it"})
+    assert "Ada looks at it" in body_of(client.get(url.replace("?q=", "?filter="), follow=True))
+    narrowed = client.get(f"{url}+number>2")
+    assert numbers_in(body_of(narrowed)) == [5, 3] and "Ada looks at it" not in body_of(narrowed)
+    first, *_, last = narrowed.context["filter"].chips
+    assert "Ada looks at it" in body_of(client.get(urlsplit(url).path + last.without)) and last.text == "number>2"
+    assert numbers_in(body_of(client.get(urlsplit(url).path + first.without))) == [5, 3]
+
+
+def test_conditions_of_a_group_are_links_that_forget_what_was_done_in_it(orders, as_):
+    url = group_of(orders)
+    field = as_().get(f"{url}&m=2&tried=3&op=4").context["filter"]
+    assert [parse_qs(urlsplit(chip.without).query).keys() for chip in field.chips] == [{"q"}] * 2
+    of_list = body_of(as_().get(f"/entities/{orders}?tab=dead-letter&q=reason%3DLate"))
+    assert f'href="/dead-letters/dead-letter/{orders}?q=reason%3DLate"' in of_list
 
 
 def test_a_trial_resubmission_shows_its_outcome(orders, as_):
@@ -305,10 +324,10 @@ def test_bad_addresses_are_refused(orders, as_):
     assert client.get(f"/dead-letters/dead-letter/{at}").status_code == 200
     assert client.get(f"/dead-letters/nowhere/{at}").status_code == 404
     assert client.get(f"/dead-letters/dead-letter/{orders.namespace}/none").status_code == 404
-    refused = client.get(f"/dead-letters/dead-letter/{at}?filter=colour:red")
+    refused = client.get(f"/dead-letters/dead-letter/{at}?q=colour:red")
     assert refused.status_code == 400 and 'aria-describedby="f-problem"' in body_of(refused)
-    assert 'value="colour:red"' in body_of(refused) and "colour" in refused.context["filter"]["problem"].text
-    assert as_("viewer").get(f"/dead-letters/dead-letter/{at}?filter=body:x").status_code == 403
+    assert 'value="colour:red"' in body_of(refused) and "colour" in refused.context["filter"].problem.text
+    assert as_("viewer").get(f"/dead-letters/dead-letter/{at}?q=body:x").status_code == 403
     assert client.get(f"/dead-letters/dead-letter/{at}?m=x").status_code == 400
     assert client.post(f"/dead-letters/dead-letter/{at}", {"action": "explode"}).status_code == 400
     assert client.post(f"/dead-letters/dead-letter/{at}", {"action": "stop", "operation": "999999"}).status_code == 400
@@ -467,3 +486,33 @@ def test_the_repair_link_opens_its_form_and_keeps_it_open(transactional_db, orde
     page.get_by_role("button", name="Preview three").click()
     expect(page.locator("#checked")).to_contain_text("1 message cannot be repaired")
     assert fetched == []
+
+
+def test_the_filter_of_a_group_is_used_by_keyboard(transactional_db, orders, browser):  # noqa: F811
+    """As in every list: f, suggestions, Enter applies, Backspace removes. The keys of the page work at once afterwards."""
+    page = browser("operator")
+    page.goto(f"/dead-letters/dead-letter/{orders}")
+    field, heading = page.locator("#f-q"), page.locator("#work h1")
+    page.keyboard.press("f")
+    expect(field).to_be_focused()
+    page.keyboard.type("reason:La")
+    expect(page.locator("#f-suggestions [role=option]")).to_contain_text("reason=Late")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(heading).to_contain_text("1 dead letter")
+    expect(page.locator("[data-chip]")).to_have_text("reason=Late")
+    expect(page).to_have_url(re.compile(r"/orders\?q=reason%3DLate$"))
+    expect(page.locator("#pane-title")).to_contain_text("Message 4")
+    page.keyboard.press("f")
+    page.keyboard.press("Backspace")
+    expect(heading).to_contain_text("5 dead letters")
+    page.keyboard.press("f")
+    page.keyboard.type("number<4")
+    page.keyboard.press("Enter")
+    expect(heading).to_contain_text("3 dead letters")
+    expect(page.locator("#pane-title")).to_contain_text("Message 3")
+    page.keyboard.press("j")
+    expect(page.locator("#pane-title")).to_contain_text("Message 2")
+    expect(page).to_have_url(re.compile(r"q=number%3C4&m=2$"))
+    page.keyboard.press("j")
+    expect(page.locator("#pane-title")).to_contain_text("Message 1")

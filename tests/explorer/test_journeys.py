@@ -232,7 +232,7 @@ def test_dead_letters_are_repaired_tried_resubmitted_at_a_pace_stopped_and_undon
     expect(heading).to_contain_text("450 dead letters")
 
     hand.starts()
-    hand.do(page.locator("#group-filter"), "f")
+    hand.do(page.locator("#f-q"), "f")
     hand.type("reason=Schema")
     hand.press("Enter")
     expect(heading).to_contain_text("410 dead letters")

@@ -45,7 +45,7 @@ def test_entities_that_need_attention_are_listed_with_a_reason_and_an_action(sho
     assert entry.item.text == "PaymentRefused: no <money>."
     html = body_of(answer)
     assert "1 problem." in html and "PaymentRefused: no &lt;money&gt;." in html and "+1 in 5 min" in html
-    assert entry.action.url == f"/dead-letters/dead-letter/{shop.namespace}/{shop.path}?filter=reason%3DPaymentRefused"
+    assert entry.action.url == f"/dead-letters/dead-letter/{shop.namespace}/{shop.path}?q=reason%3DPaymentRefused"
     assert entry.action.word == "Review" and f'href="{entry.action.url}"' in html
     assert "no &lt;money&gt;" in body_of(as_("operator").get(entry.action.url))
 

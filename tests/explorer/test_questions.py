@@ -13,7 +13,7 @@ from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
-from explorer.dead_letters.inbox import group_url
+from explorer.frames.filtering import group_url
 from explorer.frames.questions import TITLES
 
 from .test_accessibility import browser  # noqa: F401

@@ -67,9 +67,9 @@ def test_axe_finds_nothing_in_a_preview_a_trial_and_a_running_or_stopped_operati
 @pytest.mark.slow
 def test_axe_finds_nothing_on_pages_with_errors_or_without_results(shop, page):  # noqa: F811
     for path in (
-        f"/entities/{shop}?q=reson:x", f"/entities/{shop}?m=999", f"/dead-letters/dead-letter/{shop}?filter=x:y",
+        f"/entities/{shop}?q=reson:x", f"/entities/{shop}?m=999", f"/dead-letters/dead-letter/{shop}?q=x:y",
         "/locks/?q=holder:nobody", "/entities/?q=state:dead",
-        "/dead-letters/?q=nobody", f"/dead-letters/dead-letter/{shop}?filter=reason:no",
+        "/dead-letters/?q=nobody", f"/dead-letters/dead-letter/{shop}?q=reason:no",
     ):  # fmt: skip
         page.goto(path)
         assert problems(page) == [], path

@@ -134,6 +134,9 @@ OLD = {
     "/entities/demo/orders?tab=sessions&session=-b": '/entities/demo/orders?tab=sessions&q="-b"',
     "/entities/demo/orders?tab=active&q=id:a&q=&q=-id:b&order=": "/entities/demo/orders?tab=active&q=id:a -id:b",
     "/messages/?q=&all=": "/messages/",
+    "/dead-letters/dead-letter/demo/orders?filter=reason%3DSchema&m=2&tried=":
+        "/dead-letters/dead-letter/demo/orders?m=2&q=reason=Schema",
+    "/dead-letters/main/demo/jobs-poison?filter=": "/dead-letters/main/demo/jobs-poison",
 }  # fmt: skip
 
 
