@@ -86,6 +86,7 @@ from .next_changes import (
     next_change,
     next_changes,
 )
+from .oldest_messages import OldestMessage, StoredState, oldest_messages
 from .past_of_entities import Past, past
 from .revisions import Revision, revisions
 from .searching import FoundMessage, Slice, WithId, exact_id, messages_with_id, search_slice

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus
-from broker_core.reads import EntityRow
+from broker_core.reads import EntityRow, OldestMessage, StoredState
 from explorer.charts.sparklines import Spark
 
 from . import questions
+from .lists import TabView
 from .shell import May
 
 HEAD = "explorer/_entity_head.html"
@@ -70,6 +72,18 @@ class Tag:
     def css(self) -> str:
         """Its class: dead letters are a person's to decide, other warnings resolve themselves."""
         return "tag" if not self.warns else "tag dead" if self.icon == "dead" else "tag warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """The oldest message of a state. word: the state, as the tab of its list says it. url: that list, the oldest message first,
+    with this one open. meaning: what the time from or to `at` is."""
+
+    word: str
+    url: str
+    at: datetime
+    meaning: str
+    is_ahead: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +147,31 @@ def _questions(entity: EntityRow) -> list[Link]:
     if entity.kind not in questions.ANALYSED:
         return []
     return [Link(title, "help", questions.question_about(entity, slug)) for slug, title in questions.TITLES.items()]
+
+
+_MEANINGS = {
+    StoredState.ACTIVE: "since enqueued",
+    StoredState.LOCKED: "since received",
+    StoredState.SCHEDULED: "until due",
+    StoredState.DEFERRED: "since enqueued",
+    StoredState.EXPIRED: "since expired",
+    StoredState.DEAD_LETTER: "since dead-lettered",
+    StoredState.TRANSFER_DEAD_LETTER: "since dead-lettered",
+}
+
+
+def oldest(messages: Iterable[OldestMessage], tabs: Sequence[TabView], *, order: str) -> list[Oldest]:
+    """The oldest message of each state that an entity's tabs have. order: the parameter of lists with the oldest message first;
+    empty: they always have."""
+    shown = []
+    for message in messages:
+        tab = next((tab for tab in tabs if message.state in (tab.slug, tab.hue)), None)
+        if tab:
+            own = {"order": order} if order and tab.slug != StoredState.SCHEDULED else {}  # a list by due instants begins with it
+            query = urlencode({"tab": tab.slug, **own, "m": message.sequence_number})
+            is_ahead = message.state is StoredState.SCHEDULED
+            shown.append(Oldest(tab.word, f"?{query}", message.at, _MEANINGS[message.state], is_ahead))
+    return shown
 
 
 def operate_url(address: EntityAddress, kind: str, tab: str) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+from broker_core import reads
 from broker_core.reads import EntityRow
 from explorer import board, time_bar
 from explorer.frames import split, vocabularies
 from explorer.frames.forms.queries import HISTORY, SESSIONS
-from explorer.frames.head import HEAD
+from explorer.frames.head import HEAD, oldest
+from explorer.frames.shell import draws
 from explorer.frames.vocabulary import Vocabulary, canonical
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, refresh_seconds
 
@@ -31,17 +33,29 @@ def at_canonical_address(view: Callable[..., HttpResponse]) -> Callable[..., Htt
     return with_canonical_address
 
 
-def body(request: HttpRequest, entity: EntityRow, lists: str, listing: Callable[[bool], Mapping[str, Any]]) -> dict[str, Any]:
-    """Context below the head. lists: the template of the family's lists. listing: whether the board is shown -> the tabs, and
-    the context of the selected list unless the board is shown. Raises BadQuery for an unknown view."""
+def body(
+    request: HttpRequest,
+    entity: EntityRow,
+    lists: str,
+    listing: Callable[[bool], Mapping[str, Any]],
+    *,
+    oldest_first: str = "oldest",
+) -> dict[str, Any]:
+    """Context below the head, and its oldest messages. lists: the template of the family's lists. listing: whether the board is
+    shown -> the tabs, and the context of the selected list unless the board is shown. oldest_first: see head.oldest. Raises
+    BadQuery for an unknown view."""
     as_board = board.is_asked(request, entity)
-    return {
+    context = {
         "lists": lists,
         **listing(as_board),
         **(board.context(request, entity) if as_board else {}),
         **split.context(request, entity.address),
         **time_bar.context(request, entity),
     }
+    if draws(request, HEAD):
+        messages = reads.oldest_messages(entity.address, actor=request.actor)
+        context["oldest_messages"] = oldest(messages, context["tabs"], order=oldest_first)
+    return context
 
 
 def live_parts(

@@ -170,7 +170,7 @@ def _show(
     context = _of_queue(queue, entity, browsing.queue_head(queue.id, actor=request.actor), May(request.actor.rights))
     context |= {"query": form, "values": values}
     listing = _listing_of(request, host, queue, entity, form, values, binding)
-    context |= entity_page.body(request, entity, LISTS, listing)
+    context |= entity_page.body(request, entity, LISTS, listing, oldest_first="")
     if draws(request, HEAD):
         context["head"] = _head(request, entity, queue, context["top"], context["may"])
     word = timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED)

@@ -199,6 +199,23 @@ def test_the_head_has_the_same_height_with_and_without_traffic(four, desk):
     assert desk.evaluate(HEAD_HEIGHT) == busy
 
 
+def test_the_oldest_messages_follow_live_while_the_menu_is_open(four, desk):
+    queue, *_ = four.values()
+    desk.goto(f"/entities/{queue}")
+    expect(desk.locator("#live-word")).to_have_text("live")
+    desk.click("#status > summary")
+    oldest = desk.locator("#oldest-messages")
+    expect(oldest.locator("dt")).to_have_text(["active"])
+    [held] = service_bus.receive(queue, 1)
+    expect(oldest.locator("dt")).to_have_text(["active", "locked"])
+    service_bus.dead_letter(queue, [held.lock_token], "Broken")
+    expect(oldest.locator("dt")).to_have_text(["active", "dead letters"])
+    assert violations(desk) == []
+    oldest.get_by_role("link", name="dead letters").press("Enter")
+    expect(desk.locator("#pane-title")).to_be_visible()
+    expect(desk.locator("#tab-dead-letter")).to_have_attribute("aria-current", "page")
+
+
 def test_the_navigation_is_one_tab_stop_and_the_arrow_keys_move_within_it(four, desk):
     queue, *_ = four.values()
     desk.goto(f"/entities/{queue}")

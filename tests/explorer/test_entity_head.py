@@ -5,6 +5,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.urls import reverse
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, EventKind
@@ -16,6 +17,7 @@ from explorer.frames.receivers import summarised
 from explorer.models import AuditRecord
 from explorer.pages.revisions import Change, differences
 from explorer.service_bus.entity import is_newest_first, tab_views
+from tests.rabbitmq.shortcuts import take
 
 from .conftest import WORKER
 
@@ -288,3 +290,61 @@ def test_pages_of_queues_for_dead_letters_say_so(jobs, vhost, as_):
     rabbitmq.reject(EntityAddress(vhost, "q"), [held.token])
     assert "1 dead letter" in body_of(as_("viewer").get(f"/entities/{dead}"))
     assert "1 dead letter" not in body_of(as_("viewer").get(f"/entities/{EntityAddress(vhost, 'q')}"))
+
+
+def oldest_in(page):
+    """What the status menu says of the oldest messages: word -> (URL of the list, text)."""
+    menu = page.partition('id="oldest-messages"')[2].partition('id="effective-settings"')[0]
+    found = re.findall(r'<dt ?> ?<a href="([^"]+)">([^<]+)</a>.*?<dd ?>(.*?)</dd>', menu)
+    return {word: (url.replace("&amp;", "&"), " ".join(re.sub(r"<[^>]+>", " ", text).split())) for url, word, text in found}
+
+
+def test_the_status_menu_shows_the_oldest_message_of_each_state_in_the_words_of_the_family(one_of_each, as_):
+    queue, jobs, rabbits = one_of_each
+    client, due = as_("viewer"), reads.now(queue.namespace).now + timedelta(hours=2)
+    for address in one_of_each:
+        assert 'id="oldest-messages"' in (page := body_of(client.get(f"/entities/{address}"))) and oldest_in(page) == {}
+    namespaces.pause_clock(jobs.namespace)
+    namespaces.pause_clock(rabbits.namespace)
+    service_bus.send(queue, [Message(message_id=str(n)) for n in range(4)] + [Message(scheduled_enqueue_at=due)])
+    bad, later, _ = service_bus.receive(queue, 3)
+    service_bus.dead_letter(queue, [bad.lock_token], "Broken")
+    service_bus.defer(queue, [later.lock_token])
+    queue_storage.put_all(jobs, ["one", "two"])
+    queue_storage.put(jobs, "three", visibility_timeout=timedelta(minutes=10))
+    queue_storage.get(jobs, 1, visibility_timeout=timedelta(minutes=10))
+    rabbitmq.publish(rabbits.namespace, [rabbitmq.Publication(b"x", routing_key="work")] * 2)
+    take(rabbits, 1)
+    for address in one_of_each:
+        namespaces.step_clock(address.namespace, timedelta(seconds=20))
+    assert oldest_in(body_of(client.get(f"/entities/{queue}"))) == {
+        "active": ("?tab=active&order=oldest&m=4", "20 s since enqueued"),
+        "locked": ("?tab=locked&order=oldest&m=3", "20 s since received"),
+        "scheduled": ("?tab=scheduled&m=5", "1:59:40 until due"),
+        "deferred": ("?tab=deferred&order=oldest&m=2", "20 s since enqueued"),
+        "dead letters": ("?tab=dead-letter&order=oldest&m=1", "20 s since dead-lettered"),
+    }
+    leased, visible, delayed = (row.sequence_number for row in reads.list_messages(jobs, newest_first=False).rows)
+    assert oldest_in(body_of(client.get(f"/entities/{jobs}"))) == {
+        "visible": (f"?tab=visible&order=oldest&m={visible}", "20 s since enqueued"),
+        "delayed": (f"?tab=delayed&order=oldest&m={delayed}", "9:40 until due"),
+        "leased": (f"?tab=leased&order=oldest&m={leased}", "20 s since received"),
+    }
+    assert oldest_in(body_of(client.get(f"/entities/{rabbits}"))) == {
+        "ready": ("?tab=ready&m=2", "20 s since enqueued"), "unacked": ("?tab=unacked&m=1", "20 s since received"),
+    }  # fmt: skip
+    for address in one_of_each:
+        page = body_of(client.get(f"/entities/{address}"))
+        for url, _ in oldest_in(page).values():
+            number = url.rpartition("=")[2]
+            opened = client.get(f"/entities/{address}{url}")
+            assert opened.status_code == 200 and opened.context["page"].rows[0].sequence_number == int(number), url
+            assert opened.context["pane"] is not None
+
+
+def test_an_exchange_and_an_empty_topic_have_no_oldest_messages(one_of_each, as_):
+    queue, _, rabbits = one_of_each
+    topic = entities.create_topic(EntityAddress(queue.namespace, "news")).address
+    exchange = reverse("explorer:rabbitmq_exchange", args=(rabbits.namespace, "amq.topic"))
+    for url in (f"/entities/{topic}", exchange):
+        assert "oldest-messages" not in body_of(as_("viewer").get(url))

@@ -116,3 +116,17 @@ def test_the_join_order_is_stable_on_empty_small_and_full_tables(connection, bef
         for name, text in explain.items():
             [(plan,)] = connection.execute(text)
             (require_priority_order if name in BY_PRIORITY else require_order)(name, plan[0]["Plan"])
+
+
+def test_the_oldest_message_of_each_state_is_found_through_indexes(connection):
+    namespaces.create_namespace("plans", Family.SERVICE_BUS)
+    queue = EntityAddress("plans", "q")
+    entities.create_queue(queue)
+    explain = prepare(connection, "read_oldest_messages")
+    for n in (0, 20_000):
+        connection.execute(FILL, {"id": entity_id(queue), "n": n})
+        connection.execute("ANALYZE vitrine_message")
+        [(plan,)] = connection.execute(explain)
+        relations = [scan for scan in scans(plan[0]["Plan"]) if scan["Relation Name"] == "vitrine_message"]
+        assert relations and {scan["Node Type"] for scan in relations} <= {"Index Scan", "Index Only Scan"}, relations
+        assert all("entity_id" in scan.get("Index Cond", "") for scan in relations), relations

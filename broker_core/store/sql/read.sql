@@ -1397,32 +1397,34 @@ places AS MATERIALIZED (
       FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id
       JOIN vitrine_namespace AS n ON n.id = e.namespace_id),
 locks AS MATERIALIZED (
-    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id,
-           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until,
-           NULL::integer AS renewals
+    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, NULL::smallint AS state,
+           s.session_id, NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since,
+           s.locked_until AS until, NULL::integer AS renewals
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_session AS s
             WHERE s.entity_id = p.entity_id AND p.requires_session AND s.locked_until > p.now
             ORDER BY s.session_id LIMIT %(cap)s) AS s
     UNION ALL
-    SELECT DISTINCT ON (p.place, m.sequence_number) p.place, NULL, m.sequence_number, m.subqueue, m.session_id, m.message_id,
-           m.locked_by, m.last_received_at, m.locked_until, coalesce(m.renewals, 0)
+    SELECT DISTINCT ON (p.place, m.sequence_number) p.place, NULL, m.sequence_number, m.subqueue, m.state, m.session_id,
+           m.message_id, m.locked_by, m.last_received_at, m.locked_until, coalesce(m.renewals, 0)
       FROM places AS p CROSS JOIN LATERAL (
            SELECT until, subqueue, first_number, last_number FROM vitrine_lock_deadline
             WHERE entity_id = p.entity_id AND until > p.now ORDER BY until DESC LIMIT %(cap)s) AS d
      CROSS JOIN LATERAL (
            SELECT * FROM vitrine_message AS m
             WHERE m.entity_id = p.entity_id AND m.subqueue = d.subqueue AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
-              AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
+              AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until
+           OFFSET 0) AS m                               -- so that it is never joined from a scan of all messages
     UNION ALL
-    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.held_since, m.visible_at, m.renewals
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, m.state, NULL, m.message_id, m.locked_by, m.held_since, m.visible_at,
+           m.renewals
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_message AS m
             WHERE m.entity_id = p.entity_id AND p.family = 'queue_storage' AND m.visible_at IS NOT NULL AND m.visible_at > p.now
             ORDER BY m.visible_at, m.sequence_number LIMIT %(cap)s) AS m
      WHERE m.hold_kind IN (@HOLD_GET, @HOLD_UPDATE) AND (m.expires_at > p.now) IS NOT FALSE
     UNION ALL
-    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.last_received_at, NULL, NULL
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, m.state, NULL, m.message_id, m.locked_by, m.last_received_at, NULL, NULL
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_message AS m
             WHERE m.entity_id = p.entity_id AND p.family = 'rabbitmq' AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
@@ -1459,6 +1461,73 @@ SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count
  WHERE
        -- include: held_by
  GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
+
+-- name: read_oldest_messages
+-- The oldest message of each state in an entity (reads/oldest_messages.py). Each state takes one index probe, or examines at most
+-- `cap` messages from the head of its list on, or so many locks.
+WITH
+-- include: locks_of_entities
+, entity AS MATERIALIZED (
+    SELECT e.id, e.family, e.now, e.default_message_time_to_live AS ttl FROM vitrine_entity_now AS e
+     WHERE e.id = ANY (%(entity_ids)s::bigint[]))
+(SELECT 'active' AS state, m.sequence_number AS number, m.enqueued_at AS at
+   FROM entity AS e CROSS JOIN LATERAL (
+        SELECT m.sequence_number, m.enqueued_at, m.expires_at, m.locked_until, m.owner_id, m.visible_at
+          FROM vitrine_message AS m
+         WHERE
+               -- include: of_main_list
+         ORDER BY m.sequence_number LIMIT %(cap)s) AS m
+  WHERE m.owner_id IS NULL AND (m.locked_until > e.now) IS NOT TRUE AND (m.visible_at > e.now) IS NOT TRUE
+    AND (e.family = 'service_bus' OR (least(m.expires_at, m.enqueued_at + e.ttl) <= e.now) IS NOT TRUE)
+  ORDER BY m.sequence_number LIMIT 1)
+UNION ALL
+(SELECT 'locked', l.number, l.since FROM locks AS l
+  WHERE l.number IS NOT NULL AND l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE
+  ORDER BY l.since, l.number LIMIT 1)
+UNION ALL
+(SELECT 'scheduled', m.sequence_number, m.scheduled_enqueue_at
+   FROM entity AS e CROSS JOIN LATERAL (
+        SELECT m.sequence_number, m.scheduled_enqueue_at FROM vitrine_message AS m
+         WHERE m.entity_id = e.id AND m.state = @STATE_SCHEDULED
+         ORDER BY m.scheduled_enqueue_at, m.sequence_number LIMIT 1) AS m)
+UNION ALL
+(SELECT 'scheduled', m.sequence_number, m.visible_at
+   FROM entity AS e CROSS JOIN LATERAL (
+        SELECT m.sequence_number, m.visible_at, m.hold_kind, m.expires_at FROM vitrine_message AS m
+         WHERE m.entity_id = e.id AND e.family = 'queue_storage' AND m.visible_at IS NOT NULL AND m.visible_at > e.now
+         ORDER BY m.visible_at, m.sequence_number LIMIT %(cap)s) AS m
+  WHERE m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET) AND (m.expires_at <= e.now) IS NOT TRUE
+  ORDER BY m.visible_at, m.sequence_number LIMIT 1)
+UNION ALL
+(SELECT 'deferred', m.sequence_number, m.enqueued_at
+   FROM entity AS e CROSS JOIN LATERAL (
+        SELECT m.sequence_number, m.enqueued_at FROM vitrine_message AS m
+         WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_DEFERRED
+         ORDER BY m.sequence_number LIMIT 1) AS m)
+UNION ALL
+(SELECT 'expired', m.sequence_number, m.at
+   FROM entity AS e CROSS JOIN LATERAL (
+        (SELECT m.sequence_number, least(m.expires_at, m.enqueued_at + e.ttl) AS at, m.owner_id FROM vitrine_message AS m
+          WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= e.now
+          ORDER BY m.expires_at LIMIT %(cap)s)
+        UNION ALL                                       -- by the default of the queue
+        (SELECT m.sequence_number, least(m.expires_at, m.enqueued_at + e.ttl), m.owner_id FROM vitrine_message AS m
+          WHERE e.ttl IS NOT NULL AND
+                -- include: of_main_list
+          ORDER BY m.sequence_number LIMIT %(cap)s)) AS m
+  WHERE e.family <> 'service_bus' AND m.owner_id IS NULL AND m.at <= e.now
+  ORDER BY m.at, m.sequence_number LIMIT 1)
+UNION ALL
+(SELECT CASE s.subqueue WHEN @SUBQUEUE_DEAD_LETTER THEN 'dead-letter' ELSE 'transfer-dead-letter' END, m.number, m.at
+   FROM entity AS e CROSS JOIN unnest('{@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}'::smallint[]) AS s(subqueue)
+  CROSS JOIN LATERAL (
+        SELECT m.sequence_number AS number, m.dead_lettered_at AS at
+          FROM (SELECT m.sequence_number, m.dead_lettered_at FROM vitrine_message AS m
+                 WHERE m.entity_id = e.id AND m.subqueue = s.subqueue AND m.state = @STATE_ACTIVE
+                   AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                       WHERE entity_id = e.id AND subqueue = s.subqueue), 1)
+                 ORDER BY m.sequence_number LIMIT %(cap)s) AS m
+         ORDER BY m.dead_lettered_at, m.sequence_number LIMIT 1) AS m);
 
 -- name: read_dead_places
 -- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of
