@@ -28,6 +28,7 @@ from explorer.bodies.display import Readable
 from .actions import Action
 from .actors import ActorConnection
 from .values import Act, Badge, BoardPages, Fact, Figure, StateLine
+from .vocabulary import Vocabulary
 
 View = Callable[..., HttpResponse]
 
@@ -372,6 +373,8 @@ class FamilyPages(ABC):
     #: What Administration lists of the family; None: the family has none.
     keys: KeyPages | None = None
     policies: PolicyPages | None = None
+    #: Of the family's own lists.
+    vocabularies: Sequence[Vocabulary] = ()
     #: Query of the list to which the count of dead letters links.
     dead_tab: str = ""
     #: Name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.

@@ -19,6 +19,7 @@ from broker_core.reads.conditions import State
 from broker_core.reads.filters import AGES, NUMBERS, TEXTS, TIMES
 from explorer import sandbox_names
 from explorer.frames import vocabularies
+from explorer.frames.family import installed
 from explorer.frames.presenters import plural
 from explorer.frames.shell import address_of, page
 from explorer.frames.vocabulary import Kind, Vocabulary, condition
@@ -71,10 +72,12 @@ def general(request: HttpRequest) -> HttpResponse:
 @require_GET
 def of_vocabulary(request: HttpRequest, name: str) -> HttpResponse:
     """Options for the conditions of a page that lists something else than messages."""
-    if name not in vocabularies.ALL:
+    of_families = {vocabulary.name: vocabulary for pages in installed() for vocabulary in pages.vocabularies}
+    vocabulary = vocabularies.ALL.get(name) or of_families.get(name)
+    if vocabulary is None:
         raise Http404
     request.actor.require(Right.BROWSE, "suggestions")
-    return _options(request, suggested_of(_typed(request), vocabularies.ALL[name], request))
+    return _options(request, suggested_of(_typed(request), vocabulary, request))
 
 
 def _typed(request: HttpRequest) -> str:

@@ -17,16 +17,18 @@ from broker_core.rabbitmq.rules.exchanges import BindingDef
 from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.frames.forms.typed_name import TypedNameForm
 from explorer.frames.routes import ShownReplay
-from explorer.frames.shell import Act, May, act, cleaned, notify_error, page
+from explorer.frames.shell import Act, May, act, notify_error, page, targets
+from explorer.frames.vocabulary import canonical, field_of
 from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
-from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
+from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, UnbindForm
 
 from . import presenters
 from .head import exchange_head
 from .presenters import Argument, Tag
 from .routes import replay
-from .shared import DEFAULT_EXCHANGE, draw, exchange_name, exchange_slug, link, matching, vhost_of
+from .shared import DEFAULT_EXCHANGE, draw, exchange_name, exchange_slug, link, vhost_of
 from .vhost import is_system
+from .vocabularies import EXCHANGES, is_met
 
 MOST_OFFERED = 500  # names that a field suggests
 _NO_BINDING = InvalidArgument("binding", "no longer exists; reload the page")
@@ -73,8 +75,9 @@ class BindingLine:
 @page
 @require_GET
 def exchanges(request: HttpRequest, namespace: str) -> HttpResponse:
-    host = vhost_of(namespace, request.actor)
-    query = cleaned(ListQuery(request.GET, sorts=("name",)))
+    if redirect := canonical(request, EXCHANGES):
+        return redirect
+    host, field = vhost_of(namespace, request.actor), field_of(request, EXCHANGES)
     all_exchanges = rabbitmq.list_exchanges(host.name, actor=request.actor)
     bindings = rabbitmq.list_bindings(host.name, actor=request.actor)
     incoming = Counter(binding.destination for binding in bindings if binding.destination_type == "exchange")
@@ -87,11 +90,11 @@ def exchanges(request: HttpRequest, namespace: str) -> HttpResponse:
             exchange.bindings,
         )
         for exchange in all_exchanges
+        if is_met(field.terms, exchange_slug(exchange.name), exchange.type, (exchange.effective.get("policy"),), {})
     ]
-    matched = matching(lines, query["q"], lambda line: line.slug)
-    legend = presenters.legend(line.features for line in matched)
-    context = {"query": query, "lines": matched, "legend": legend, "any": bool(lines)}
-    return draw(request, "exchanges", host, context, place="exchanges", fragment="_exchanges_table")
+    context = {"filter": field, "lines": lines, "legend": presenters.legend(line.features for line in lines)}
+    fragment = "_exchanges_table" if targets(request, "exchanges-table") else "_exchange_list"
+    return draw(request, "exchanges", host, context, place="exchanges", fragment=fragment)
 
 
 @page

@@ -17,7 +17,7 @@ from explorer.frames.family import FamilyPages, LimitPages, LockPages, NewEntity
 from explorer.frames.values import Badge
 from explorer.rabbitmq.forms.keys import APPLY_TO
 
-from . import connections, policies, queue, queues, states
+from . import connections, policies, queue, queues, states, vocabularies
 from .board import RabbitBoard
 from .message import RabbitMessagePage
 from .operations import RabbitOperations
@@ -118,6 +118,7 @@ class RabbitPages(FamilyPages):
         "operator policy": "set operator policy",
     }
     policies = RabbitPolicies()
+    vocabularies = (vocabularies.QUEUES, vocabularies.EXCHANGES)
     namespace_urls = {"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"}
     demo = "explorer.rabbitmq.demo"
     lessons = "explorer.rabbitmq.lessons"

@@ -17,13 +17,15 @@ from broker_core.reads import EntityRow
 from explorer.frames import presenters as presenters_of_all
 from explorer.frames.forms.typed_name import TypedNameForm
 from explorer.frames.settings_page import restore_url
-from explorer.frames.shell import act, cleaned, page, show_form
+from explorer.frames.shell import act, cleaned, page, show_form, targets
+from explorer.frames.vocabulary import Terms, canonical, field_of
 from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
 
 from . import presenters
 from .presenters import Tag
-from .shared import draw, link, matching, queue_link, vhost_of
+from .shared import draw, link, queue_link, vhost_of
+from .vocabularies import QUEUES, is_met
 
 ROWS = 100
 CONSUMERS_SECONDS = 2.0  # consumers come and go without an event
@@ -85,18 +87,20 @@ _COLUMNS = (
 @page
 @require_GET
 def queues(request: HttpRequest, namespace: str) -> HttpResponse:
-    host = vhost_of(namespace, request.actor)
+    if redirect := canonical(request, QUEUES):
+        return redirect
+    host, field = vhost_of(namespace, request.actor), field_of(request, QUEUES)
     query = cleaned(ListQuery(request.GET, sorts=SORTS))
     lines = lines_of(host.name, request.actor)
-    matched = arrange(matching(lines, query["q"], lambda line: line.queue.address.path), query["sort"])
+    matched = arrange([line for line in lines if _is_met(field.terms, line)], query["sort"])
     number = query["page"] or 1
     on_page = matched[(number - 1) * ROWS : number * ROWS]
     context = {
-        "query": query,
+        "filter": field,
         "columns": columns(request.GET, query["sort"]),
         "lines": on_page,
         "legend": presenters.legend(line.features for line in on_page),
-        "matching": len(matched),
+        "found": len(matched),
         "first": (number - 1) * ROWS + 1,
         "last": min(len(matched), number * ROWS),
         "page_before": number - 1,
@@ -104,12 +108,23 @@ def queues(request: HttpRequest, namespace: str) -> HttpResponse:
         "any": bool(lines),
     }
     is_steady = query["sort"].removeprefix("-") in ("", "name", "type")
+    table = {} if field.problem else {"explorer/rabbitmq/_queues_table.html": 0.5 if is_steady else FOLLOW_SECONDS}
     live_parts = Live(
-        {"explorer/rabbitmq/_queues_table.html": 0.5 if is_steady else FOLLOW_SECONDS, "explorer/_clock.html": 0.0},
+        {**table, "explorer/_clock.html": 0.0},
         entities=[line.queue for line in lines],
         refresh_seconds=CONSUMERS_SECONDS,
     )
-    return draw(request, "queues", host, context, place="queues", fragment="_queues_table", live=live_parts)
+    fragment = "_queues_table" if targets(request, "queues") else "_queue_list"
+    return draw(request, "queues", host, context, place="queues", fragment=fragment, live=live_parts)
+
+
+def _is_met(terms: Terms, line: QueueLine) -> bool:
+    queue = line.queue
+    counts = {
+        "ready": line.ready, "unacked": queue.counts.locked, "total": queue.counts.active, "consumers": line.consumers,
+    }  # fmt: skip
+    policies = (queue.effective.get("policy"), queue.effective.get("operator_policy"))
+    return is_met(terms, queue.address.path, queue.options.get("type", ""), policies, counts)
 
 
 def lines_of(vhost: str, actor: Actor) -> list[QueueLine]:

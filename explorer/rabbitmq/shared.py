@@ -117,9 +117,3 @@ def exchange_slug(name: str) -> str:
 
 def exchange_name(slug: str) -> str:
     return "" if slug == DEFAULT_EXCHANGE else slug
-
-
-def matching(rows: list, part: str, name) -> list:
-    """The rows whose name contains `part`; all rows if it is empty."""
-    part = part.strip().lower()
-    return [row for row in rows if part in name(row).lower()]

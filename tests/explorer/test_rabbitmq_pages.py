@@ -3,6 +3,7 @@
 import json
 import uuid
 from datetime import timedelta
+from urllib.parse import unquote
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -79,6 +80,46 @@ def test_an_effective_setting_names_its_candidates_and_the_winner(office, as_):
     assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
     assert "the lowest value wins" in page and ">low<" in page and ">bound<" in page
     assert "(overrides 2)" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
+
+
+@pytest.mark.parametrize(
+    ("filter", "names"),
+    [
+        ("A", ["dead", "mail", "scans", "spare"]),
+        ("ma il", ["mail"]),
+        ("type:quorum", ["scans"]),
+        ("consumers:0 ready>0", ["dead", "mail"]),
+        ("unacked>0 total>1", ["scans"]),
+        ("policy:IG", ["scans"]),
+        ("policy:bound", ["mail"]),
+        ("type:stream", []),
+    ],
+)
+def test_queues_are_found_by_name_type_policy_and_numbers(office, as_, filter, names):
+    context = as_("viewer").get(f"/rabbitmq/queues/{office.at}/", {"q": filter}).context
+    assert sorted(line.queue.address.path for line in context["lines"]) == names
+
+
+def test_exchanges_are_found_by_name_and_type(office, as_):
+    def found(filter):
+        context = as_("viewer").get(f"/rabbitmq/exchanges/{office.at}/", {"q": filter}).context
+        return sorted(line.slug for line in context["lines"])
+
+    assert found("EVE") == ["events"] and found("type:topic amq.t") == ["amq.topic"] and found("policy:none") == []
+
+
+def test_lists_have_one_address_for_each_filter_and_show_what_is_wrong_with_it(office, as_):
+    client = as_("viewer")
+    for page, table, whole in (("queues", "queues", "queue-list"), ("exchanges", "exchanges-table", "exchange-list")):
+        url = f"/rabbitmq/{page}/{office.at}/"
+        answer = client.get(f"{url}?q=a&q=type:direct&sort=")
+        assert (answer.status_code, unquote(answer.url)) == (302, f"{url}?q=a+type:direct")
+        for headers in ({}, FRAGMENT):
+            refused = client.get(f"{url}?q=colour:red", headers=headers)
+            assert refused.status_code == 400 and "<mark>colour:red</mark>" in body_of(refused)
+        for part in (table, whole):
+            text = body_of(client.get(f"{url}?q=none-such", headers={**FRAGMENT, "HX-Target": f"div#{part}"}))
+            assert f'id="{part}"' in text and ('id="f-q"' in text) == (part == whole) and f"No {page} match" in text
 
 
 def test_lists_explain_their_abbreviations_and_pages_have_full_names(office, as_):

@@ -12,6 +12,7 @@ from broker_core.common.errors import FilterError
 from broker_core.common.types import EventKind, Family
 from broker_core.reads.conditions import NumberRange
 from explorer.frames import entity_conditions, vocabularies
+from explorer.frames.family import installed
 from explorer.frames.vocabularies import ACTIVITY, COUNTS, ENTITIES, LOCKS, OPERATIONS, SESSIONS, TAIL
 from explorer.frames.vocabulary import Kind, Terms, condition, parse
 from tests.html import body_of
@@ -92,7 +93,7 @@ def test_each_text_is_read_or_refused(text, vocabulary):
 
 def test_vocabularies_are_sound():
     """The examples that the fields show can be read; choices are written as they are compared."""
-    for vocabulary in vocabularies.ALL.values():
+    for vocabulary in (*vocabularies.ALL.values(), *(own for pages in installed() for own in pages.vocabularies)):
         terms(vocabulary.example, vocabulary)
         for key in vocabulary.keys:
             assert (key.kind is Kind.CHOICE) == bool(key.choices()), key.name
@@ -233,6 +234,9 @@ def test_operations_are_found_by_state_and_person(pages, as_):
         ("tail", "event:lock", "event:lock-lost", True),
         ("locks", "holder:w", "holder:process:worker", True),
         ("activity", "outcome:", "outcome:done", True),
+        ("rabbitmq-queues", "type:q", "type:quorum", True),
+        ("rabbitmq-queues", "con", "consumers>0", False),
+        ("rabbitmq-exchanges", "type:to", "type:topic", True),
     ],
 )
 def test_keys_and_values_are_suggested(shop, as_, name, typed, first, applies):

@@ -353,9 +353,8 @@ class VhostForm(forms.Form):
 
 
 class ListQuery(forms.Form):
-    """The query of a list. q: part of a name. sort: a column, with a minus for descending order."""
+    """The query of a list. sort: a column, with a minus for descending order."""
 
-    q = forms.CharField(required=False, max_length=255)
     sort = forms.CharField(required=False, max_length=20)
     page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
 
