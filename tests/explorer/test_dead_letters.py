@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core import operations as core
 from broker_core.common.types import EntityAddress, Family, SubQueue
-from broker_core.rabbitmq import Publication
+from broker_core.rabbitmq import Properties, Publication
 from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -363,6 +363,15 @@ def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inb
         assert client.post(url, {"action": "resubmit", "up_to": "2"}).status_code == 302
         assert numbers_in(body_of(client.get(url))) == []
     assert reads.counts(mail).active == 2
+
+
+@pytest.mark.parametrize("deaths", ["many", [{"count": "many"}], [{"count": 2**62}, {"count": 2**62}], [{"count": {}}, 7, {}]])
+def test_an_x_death_header_of_a_publisher_may_be_anything(deaths, db):
+    queue = EntityAddress(f"dead{uuid.uuid4().hex[:8]}", "mail")
+    rabbitmq.create_vhost(queue.namespace)
+    rabbitmq.declare_queue(queue)
+    rabbitmq.publish(queue.namespace, [Publication(b"", routing_key="mail", properties=Properties(headers={"x-death": deaths}))])
+    assert reads.failures(queue, reads.entity(queue).id, [1])[1].attempts is None
 
 
 def test_normal_messages_beside_dead_letters_are_not_counted_as_dead_letters(db, as_):

@@ -1565,13 +1565,14 @@ coalesce(CASE p.family WHEN 'service_bus' THEN ''
 
 -- name: read_dead_reasons
 -- Why and where these messages of a list failed, and how often they were delivered before, or in RabbitMQ, how often they died,
--- by x-death. NULL: it is not known.
+-- by x-death, of which a publisher's own may count anything. NULL: it is not known.
 SELECT m.sequence_number AS number,
 -- include: reason_and_origin
      , CASE p.family WHEN 'service_bus' THEN m.deliveries_before
             WHEN 'rabbitmq' THEN (
                 SELECT sum((d.value ->> 1)::bigint)::bigint
-                  FROM jsonb_path_query(m.application_properties, '$."x-death"[1][*][1].count') AS d(value))
+                  FROM jsonb_path_query(m.application_properties, '$."x-death"[1][*][1].count') AS d(value)
+                 WHERE d.value ->> 1 ~ '^[0-9]{1,15}$')
             ELSE (m.resubmitted_from ->> 'dequeue_count')::int END AS attempts
   FROM vitrine_message AS m JOIN vitrine_entity AS p ON p.id = m.entity_id
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
