@@ -363,6 +363,7 @@ def newest(
     undoable: bool = False,
     kind: Kind | None = None,
     state: State | None = None,
+    namespace: str | None = None,
     by: str = "",
     parts: Sequence[str] = (),
     below: int | None = None,
@@ -375,7 +376,8 @@ def newest(
     number. except_namespaces: their operations are left out."""
     rows = yield call(
         "operations", open_only=open_only, undoable=undoable, kind=None if kind is None else str(kind),
-        state=None if state is None else str(state), by=by.lower(), parts=[part.lower() for part in parts],
+        state=None if state is None else str(state), namespace=None if namespace is None else namespace.lower(), by=by.lower(),
+        parts=[part.lower() for part in parts],
         below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id,
         except_namespaces=[name.lower() for name in except_namespaces],
     )  # fmt: skip

@@ -60,12 +60,13 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 def _lists(request: HttpRequest, terms: Terms, below: int | None, *, with_sandboxes: bool) -> dict[str, Any]:
     """The context of the two lists: what runs, on the first page, and what ran."""
-    kind, state, namespace = (terms.get(name) for name in ("kind", "state", "namespace"))
+    kind, state = terms.get("kind"), terms.get("state")
     chosen = {
         "kind": Kind(kind) if kind else None,
         "state": State(state) if state else None,
         "by": terms.get("by") or "",
-        "parts": [*terms.words, *([f"{namespace}/"] if namespace else [])],
+        "namespace": terms.get("namespace"),
+        "parts": terms.words,
         "undoable": terms.get("is") == "undoable",
         "except_namespaces": sandbox_names.hidden_sandboxes(request.user, request.actor, own=with_sandboxes),
     }

@@ -223,6 +223,9 @@ def test_operations_are_filtered_and_archives_listed(pages, as_):
     assert archive in listed and discard not in listed and "Restore 1" in listed
     connections.current().execute("UPDATE vitrine_operation SET kept_until = clock_timestamp() WHERE kind = 'discard'")
     assert discard not in body_of(client.get(f"/operations/?{here}+is:undoable"))
+    assert discard in body_of(client.get(f"/operations/?q=namespace:{pages.shop.namespace.upper()}"))
+    ending = pages.shop.namespace[1:]  # another namespace, whose name this one ends with
+    assert "No past operations match" in body_of(client.get(f"/operations/?q=namespace:{ending}", headers=FRAGMENT))
     assert "No past operations match" in body_of(client.get("/operations/?q=nothing-of-this-name", headers=FRAGMENT))
     assert client.get("/operations/?q=kind:explode").status_code == client.get("/operations/?before=x").status_code == 400
 

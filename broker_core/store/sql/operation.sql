@@ -94,11 +94,12 @@ SELECT o.*, clock_timestamp() AS read_at, e.id IS NULL OR e.deleted_at IS NOT NU
  WHERE o.id = %(id)s;
 
 -- name: operations
--- The newest operations: of one state or not over, of one kind, of entities whose address has all parts, by people whose name has
--- a part, or only of those that can be undone. by, parts, except_namespaces: in lower case.
+-- The newest operations: of one state or not over, of one kind, in a namespace, of entities whose address has all parts, by
+-- people whose name has a part, or only of those that can be undone. namespace, by, parts, except_namespaces: in lower case.
 -- include: operation_as_read
  WHERE (%(kind)s::text IS NULL OR o.kind = %(kind)s)
    AND (%(state)s::text IS NULL OR o.state = %(state)s)
+   AND (%(namespace)s::text IS NULL OR lower(o.namespace) = %(namespace)s)
    AND (%(by)s = '' OR strpos(lower(o.actor), %(by)s) > 0)
    AND NOT EXISTS (SELECT FROM unnest(%(parts)s::text[]) AS p (part)
                     WHERE strpos(lower(o.namespace || '/' || o.path), p.part) = 0)
