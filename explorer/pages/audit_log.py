@@ -10,6 +10,7 @@ from django.db.models.functions import Concat, Lower
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
+from broker_core.common.actors import parsed
 from broker_core.common.types import Right
 from explorer import sandbox_names
 from explorer.frames.forms.queries import AuditQuery
@@ -19,7 +20,7 @@ from explorer.frames.vocabulary import Terms, canonical, field_of
 from explorer.models import AuditRecord
 
 ROWS = 50
-_FOUND_IN = {"actor": ("actor",), "action": ("action",), "entity": ("address",)}
+_FOUND_IN = {"action": ("action",), "entity": ("address",)}
 
 
 @page
@@ -46,6 +47,8 @@ def matching(terms: Terms, before: int | None = None, hidden: tuple[str, ...] = 
         records = records.annotate(place=Case(When(namespace="", then=first_word), default=Lower("namespace")))
         records = records.exclude(place__in=[name.lower() for name in hidden])
     records = records.annotate(address=Concat("namespace", Value("/"), "path"))
+    if actor := terms.get("actor"):  # with its kind, as links name it, it is that one
+        records = records.filter(actor=actor) if parsed(actor).kind else records.filter(_contains(actor, ("actor",)))
     for key, fields in _FOUND_IN.items():
         if text := terms.get(key):
             records = records.filter(_contains(text, fields))

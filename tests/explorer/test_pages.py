@@ -450,6 +450,9 @@ def test_the_audit_is_paged_and_filtered(pages, as_):
     assert len(first.context["records"]) == 50 and "Older" in body_of(first)
     second = client.get(f"/administration/activity/?q=actor:worker+entity:eu/orders&before={first.context['older']}")
     assert len(second.context["records"]) == 10
+    exactly = f"/administration/activity/?q=actor:{WORKER}"
+    assert len(client.get(exactly).context["records"]) == 50, "by its kind and name"
+    assert not client.get(exactly[:-1]).context["records"], "and no other whose name begins so"
 
 
 def test_typed_values_are_sent_as_typed(shop):
