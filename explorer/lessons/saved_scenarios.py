@@ -83,8 +83,11 @@ def start(user: Any, saved: Scenario) -> Sandbox:
 
 
 def summary(saved: Scenario) -> str:
-    """The load of a scenario in a line."""
-    _, settings = read_load(saved.text)
+    """The load of a scenario in a line; of one that an earlier version saved and this one cannot read, why."""
+    try:
+        _, settings = read_load(saved.text)
+    except InvalidArgument as problem:
+        return f"Cannot be started: the file {problem.problem}"
     parts = (
         f"{settings.rate:g} messages/s", f"{settings.receivers} receivers", f"work {settings.work:g} s",
         f"{settings.failures} % failing", f"prefetch {settings.prefetch}", f"at most {human(load.DURATION)}",

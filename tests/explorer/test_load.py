@@ -462,6 +462,17 @@ def test_a_file_that_is_no_scenario_with_a_load_is_refused(text, problem, vera, 
     assert problem.replace("rate: ", "") in told and not Scenario.objects.exists(), told[-2000:]
 
 
+def test_a_scenario_that_this_version_cannot_read_is_listed_and_can_be_deleted(vera, transactional_db):
+    text = 'title="a"\nfamily="service_bus"\n[[step]]\ntitle="b"\nsay="c"\ndo={action="of an earlier version"}'
+    old = Scenario.objects.create(owner=vera.user, name="Old one", text=text)
+    listed = body_of(vera.get("/learn/"))
+    assert "Old one" in listed and "Cannot be started: the file is not a scenario" in listed
+    page = vera.post(f"/learn/scenarios/{old.pk}/start/", follow=True)
+    assert page.status_code == 200 and "is not a scenario" in body_of(page)
+    vera.post(f"/learn/scenarios/{old.pk}/delete/")
+    assert not Scenario.objects.exists()
+
+
 def test_a_person_has_a_limited_number_of_scenarios(vera, monkeypatch, transactional_db):
     monkeypatch.setattr(saved_scenarios, "MOST_OF_ONE", 1)
     at, _ = sandbox_of(vera)
