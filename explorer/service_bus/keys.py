@@ -21,6 +21,7 @@ from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus.connection_strings import connection_string
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.entities.shared_access import AccessPolicy, Scope
+from explorer import sandbox_names
 from explorer.frames.family import KeyLine, KeyPages
 from explorer.frames.shell import Act, act, page, show, show_form
 
@@ -71,15 +72,17 @@ class NewPolicyForm(RightsForm):
 
 
 class SharedAccess(KeyPages):
-    """The shared access policies of namespaces, queues and topics."""
+    """The shared access policies of namespaces, queues and topics, without those of sandboxes."""
 
     nouns = "Shared access policies"
     new_url_name = "access_policy_new"
 
     def lines(self, actor: Actor) -> list[KeyLine]:
+        sandboxes = sandbox_names.hidden_sandboxes(None, actor, own=False)
         return [
             KeyLine(policy.name, _scope_words(policy.scope), _rights_words(policy), _url(policy.scope, policy.name))
             for policy in shared_access.list_all_policies(actor=actor)
+            if policy.namespace.lower() not in sandboxes
         ]
 
 
@@ -102,7 +105,8 @@ def _rights_words(policy: AccessPolicy) -> str:
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.MANAGE, "keys")
-    of_service_bus = [row.name for row in reads.namespaces(actor=request.actor) if row.family is Family.SERVICE_BUS]
+    namespaces = sandbox_names.without(reads.namespaces(actor=request.actor))
+    of_service_bus = [row.name for row in namespaces if row.family is Family.SERVICE_BUS and not row.is_system]
     data = request.POST if request.method == "POST" else None
     form = NewPolicyForm(data, namespaces=of_service_bus, initial={"listen": True, "send": True})
     done = Act()

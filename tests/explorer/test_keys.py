@@ -6,8 +6,10 @@ import pytest
 
 from broker_core import rabbitmq
 from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import Family
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus.entities import shared_access
+from explorer.lessons import sandboxes
 from explorer.models import AuditRecord
 
 from .test_administration import text_of
@@ -41,6 +43,14 @@ def test_all_policies_are_listed_without_their_keys(admin, shop, app):
     for scope, rights in ((f"all of {shop.namespace}", "manage"), (str(shop), "send")):
         assert scope in page.replace("<wbr>", "") and f'<td class="nowrap">{rights}</td>' in page
     assert not KEY.search(page)
+
+
+def test_keys_of_sandboxes_are_neither_listed_nor_created(admin, as_, shop):
+    sandbox = sandboxes.start(as_("viewer").user, Family.SERVICE_BUS)
+    assert shared_access.list_policies(sandbox.namespace)
+    for at in ("/administration/keys/", "/administration/new-access-policy/"):
+        page = text_of(admin.get(at))
+        assert shop.namespace in page and sandbox.namespace not in page
 
 
 def test_keys_are_hidden_until_they_are_asked_for_and_never_audited(admin, shop, app, url):
