@@ -94,7 +94,8 @@ def literal(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False)
         return text if text.isprintable() else repr(value)
     if isinstance(value, timedelta):
-        return f"timedelta(seconds={value.total_seconds():g})"
+        seconds = value.total_seconds()
+        return f"timedelta(seconds={int(seconds) if seconds.is_integer() else seconds})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -330,6 +330,11 @@ def test_the_code_of_a_rabbitmq_message_runs(ada):
     assert counts(LETTERS).active == 3
 
 
+@pytest.mark.parametrize("value", [timedelta(seconds=1_234_567), timedelta(days=9_999), timedelta(microseconds=1), timedelta(0)])
+def test_a_duration_is_printed_exactly(value):
+    assert eval(code.literal(value), {"timedelta": timedelta}) == value
+
+
 def test_each_operation_that_is_offered_is_tried():
     """A new one needs a row in these tables."""
     tables = {
