@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import TERMINAL_KINDS, Actor, BodyKind, EntityAddress, Right
+from broker_core.runtime.keeping import LONGEST
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
@@ -16,7 +17,6 @@ from .messages import BODY_BYTES, Body
 from .shared import pairs, require
 from .timelines import Event, timeline
 
-LONGEST = timedelta(days=7)
 SLOTS = range(34)  # message_tables.sql
 
 

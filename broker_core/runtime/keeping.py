@@ -57,8 +57,8 @@ def _look(entity_id: int) -> Steps[Mapping[int, Keeps]]:
     database, now = connections.current_database(), time.monotonic()
     known: _Known | None = _known.get(database)
     if known is None or now >= known.checked_at + CHECK_SECONDS or entity_id > known.highest:
-        if known is not None:
-            _known.keep(database, known._replace(checked_at=now))  # other calls use the last one meanwhile
+        if known is not None and now < known.checked_at + 2 * CHECK_SECONDS:
+            _known.keep(database, known._replace(checked_at=now))  # other calls use it meanwhile, unless its slots may be over
         rows = yield call("kept_entities")
         has_room = not rows or rows[0].used < limit() and not is_disk_full()
         entities = {row.entity_id: Keeps(row.period, row.slot) for row in rows} if has_room else {}
