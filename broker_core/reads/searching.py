@@ -330,10 +330,10 @@ def _with_outcomes(messages: list[FoundMessage], events: list[Any]) -> Steps[lis
     removed = [(message.entity_id, message.sequence_number) for message in messages if message.row is None]
     if not removed:
         return messages
-    first = min(int(row.xid) for row in events if (row.entity_id, row.sequence_number) in set(removed))
+    first = min(int(row.xid) for row in events if (row.entity_id, row.sequence_number) in removed)
+    ids, numbers = zip(*removed, strict=True)
     rows = yield call(
-        "search_outcomes", entity_ids=[place[0] for place in removed], numbers=[place[1] for place in removed],
-        from_xid=str(first), max_read=OUTCOME_ROWS,
+        "search_outcomes", entity_ids=list(ids), numbers=list(numbers), from_xid=str(first), max_read=OUTCOME_ROWS
     )  # fmt: skip
     last = {(row.entity_id, row.sequence_number): row for row in rows}
     return [_ended(message, last.get((message.entity_id, message.sequence_number))) for message in messages]
