@@ -9,7 +9,6 @@ import pyarrow as pa
 
 VERSION = 5
 _ROWS_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
-GENERATED_ACTOR = "generated"  # of generated demonstration history, which is labelled wherever it is shown
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
