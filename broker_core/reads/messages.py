@@ -99,6 +99,7 @@ class MessageRow:
     visible_at, hold_kind, held_since: in a storage queue: when the message becomes or became visible, why and since when it was
                   invisible.
     owner_id:     in a RabbitMQ queue: the connection that has not acknowledged it. priority: in a priority queue.
+    deliveries_before: of a dead letter: failed deliveries before it was dead-lettered; None: not known.
     """
 
     entity_id: int
@@ -133,6 +134,7 @@ class MessageRow:
     renewals: int = 0
     owner_id: int | None = None
     priority: int | None = None
+    deliveries_before: int | None = None
 
     @property
     def subqueue(self) -> SubQueue:
@@ -533,6 +535,7 @@ def message_row(row: Any) -> MessageRow:
         renewals=row.renewals or 0,
         owner_id=row.owner_id,
         priority=row.priority,
+        deliveries_before=row.deliveries_before,
     )
 
 

@@ -129,7 +129,7 @@ HISTORY = Vocabulary(
     example="outcome:expired by:billing",
     old_words="id",
 )  # fmt: skip
-SESSIONS = Vocabulary("sessions", "Filter sessions", "session id", (), old_words="session")
+SESSIONS = Vocabulary("sessions", "Filter sessions", "session id", (), example="part of a session id", old_words="session")
 
 ALL = {
     vocabulary.name: vocabulary for vocabulary in (ENTITIES, DEAD_LETTERS, LOCKS, OPERATIONS, ACTIVITY, TAIL, HISTORY, SESSIONS)

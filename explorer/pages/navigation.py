@@ -142,10 +142,13 @@ def switch(request: HttpRequest, current: str | None) -> Switch | None:
         known = []
     if not known:
         return None
-    on_now = request.path == reverse("explorer:now")
-    links = [NamespaceLink("All namespaces", "", reverse("explorer:now" if on_now else "explorer:entities"), not current)]
+    page = next((name for name in ("explorer:now", "explorer:map") if request.path == reverse(name)), None)
+    view = {"view": "table"} if page and request.GET.get("view") == "table" else {}
+    all_of_them = reverse(page or "explorer:entities") + (f"?{urlencode(view)}" if view else "")
+    links = [NamespaceLink("All namespaces", "", all_of_them, not current)]
     for namespace in known[:MOST_LISTED]:
-        url = f"?{urlencode({'namespace': namespace.name})}" if on_now else reverse("explorer:namespace", args=[namespace.name])
+        query = urlencode({"namespace": namespace.name, **view})
+        url = f"?{query}" if page else reverse("explorer:namespace", args=[namespace.name])
         links.append(
             NamespaceLink(namespace.name, str(pages_of(namespace.family).container_noun), url, namespace.name == current)
         )

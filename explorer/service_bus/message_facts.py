@@ -115,7 +115,7 @@ def _delivery_count(record: MessageRecord, row: MessageRow) -> Fact:
         return Fact("Delivery count", f"{deliveries(row)} failed")
     dead_lettered = next((event for event in reversed(record.events) if event.kind is EventKind.DEAD_LETTERED), None)
     if dead_lettered is None:
-        return Fact("Delivery count", deliveries(row), "counted anew in the dead-letter queue")
+        return Fact("Delivery count", str(row.delivery_count), "counted anew in the dead-letter queue")
     failed = dead_lettered.delivery_count or 0
     of_limit = f" of {failed}" if row.dead_letter_reason == MAX_DELIVERY_COUNT_EXCEEDED else ""
     return Fact("Delivery count", f"{failed}{of_limit} failed", "before it was dead-lettered")

@@ -74,9 +74,10 @@ def badge(row: MessageRow) -> Badge:
 
 
 def deliveries(row: MessageRow) -> str:
-    """The failed deliveries, with their maximum. A dead-letter queue has no maximum (SB-089)."""
-    limited = row.subqueue == SubQueue.MAIN
-    return f"{row.delivery_count} of {row.max_delivery_count}" if limited else str(row.delivery_count)
+    """The failed deliveries, with their maximum. A dead-letter queue has no maximum (SB-089): there, those before are counted."""
+    if row.subqueue == SubQueue.MAIN:
+        return f"{row.delivery_count} of {row.max_delivery_count}"
+    return str((row.deliveries_before or 0) + row.delivery_count)
 
 
 def meaning(kind: EntityKind) -> str:

@@ -280,7 +280,7 @@ def test_only_administrators_with_admin_access_can_change_the_archive_retention(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_landing_page_shows_the_archive_retention(viewer, queue):
-    assert "That of demo is kept indefinitely." in body_of(viewer.get(at("analyses", namespace="demo")))
+    assert "Events of demo are kept indefinitely." in body_of(viewer.get(at("analyses", namespace="demo")))
     Namespace.objects.filter(name="demo").update(archive_days=30)
     assert "kept for 30 days; roll-ups are kept indefinitely." in body_of(viewer.get(at("analyses", queue=queue.pk)))
     assert "kept for 30 days" in body_of(viewer.get(at("analyses")))  # of the namespace that was looked at last

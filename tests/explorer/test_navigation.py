@@ -86,6 +86,9 @@ def test_the_namespace_switch_lists_all_and_marks_the_current_namespace(shop, as
         assert f'<a href="{url}" aria-current="true">{shop.namespace}' in " ".join(html.split())
     on_now = " ".join(client.get("/").content.decode().split())
     assert f'<a href="?namespace={shop.namespace}"' in on_now and '<a href="/" aria-current="true">All namespaces' in on_now
+    on_map = " ".join(client.get(f"/map/?namespace={shop.namespace}&view=table").content.decode().split())
+    assert f'<a href="?namespace={shop.namespace}&amp;view=table" aria-current="true"' in on_map
+    assert '<a href="/map/?view=table" >All namespaces' in on_map
 
 
 def test_a_person_without_a_role_sees_no_namespace_and_no_count(shop, person):

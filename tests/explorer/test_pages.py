@@ -19,6 +19,7 @@ from broker_core.common.types import Actor, EntityAddress, Family, MessageState,
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
+from explorer.service_bus import presenters
 from tests.html import body_of
 
 from .conftest import FRAGMENT, WORKER
@@ -80,6 +81,19 @@ def test_a_removed_message_is_shown_from_its_events(pages, as_):
         and "Received with peek-lock" in page
         and "region" in page
     )
+
+
+def test_a_list_of_dead_letters_shows_the_failed_deliveries_of_before(db, namespace, as_):
+    """Regression: it showed those in the dead-letter queue, which are 0 for a message that failed three times."""
+    queue = EntityAddress(namespace, "failing")
+    entities.create_queue(queue, max_delivery_count=3)
+    service_bus.send(queue, [Message(b"x")])
+    for _ in range(3):
+        [message] = service_bus.receive(queue)
+        service_bus.abandon(queue, [message.lock_token])
+    [row] = reads.list_messages(queue, reads.Tab.DEAD_LETTER).rows
+    assert (row.delivery_count, row.deliveries_before, presenters.deliveries(row)) == (0, 3, "3")
+    assert '<td class="num narrow-hide line-hide">3</td>' in body_of(as_("viewer").get(f"/entities/{queue}?tab=dead-letter"))
 
 
 def test_a_dead_letter_has_its_reason_at_the_top(pages, as_):

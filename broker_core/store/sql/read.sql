@@ -16,7 +16,7 @@ m.subqueue, m.state, m.sequence_number, m.delivery_count, m.size, m.enqueued_at,
 m.locked_until, m.lock_token, m.locked_by, m.first_received_at, m.last_received_at, m.message_id, m.session_id,
 m.properties ->> 'subject' AS subject, m.properties ->> 'correlation_id' AS correlation_id,
 m.properties ->> 'content_type' AS content_type, m.dead_letter_reason, m.dead_letter_description, m.dead_lettered_at,
-m.visible_at, m.hold_kind, m.held_since, m.renewals, m.owner_id, m.priority
+m.visible_at, m.hold_kind, m.held_since, m.renewals, m.owner_id, m.priority, m.deliveries_before
 
 -- name: read_namespaces
 -- All namespaces with their clocks. A clock without a base shows the database's time, whatever its rate column.
@@ -818,7 +818,7 @@ SELECT
 -- include: clock_columns
 -- include: message_columns
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
-       m.resubmitted_from, m.deliveries_before, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
   FROM clock AS c CROSS JOIN sized AS s JOIN vitrine_message AS m ON m.ctid = s.tid
  WHERE s.before < %(max_bytes)s::bigint
  ORDER BY m.sequence_number;
