@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
+from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, Right
 
 
@@ -41,6 +42,14 @@ def hides_others(user: Any, actor: Actor) -> bool:
     """Whether lists about all namespaces leave out the sandboxes of others for this person. A live page with such a list is
     rendered for one person."""
     return user is None or actor.rights is not Right.ALL
+
+
+def require_access(user: Any, actor: Actor, names: Iterable[str]) -> None:
+    """Raise EntityNotFound if one of these namespaces is the sandbox of somebody else, which only administrators may see."""
+    if hides_others(user, actor) or actor.namespace:
+        for name in names:
+            if is_of_another(user, name):
+                raise EntityNotFound(name, "namespace")
 
 
 def hidden_sandboxes(user: Any, actor: Actor, *, own: bool) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ from itertools import groupby
 from django.http import HttpRequest
 
 from broker_core import namespaces, reads
+from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import Lock, LockFilter, MessageRow
+from explorer import sandbox_names
 
 from .actions import Action
 from .family import LockPages, pages_of
@@ -34,6 +36,19 @@ def action(row: MessageRow, why_not: str) -> Action:
     """The action that releases a locked message."""
     locks = pages_of(row.family).locks
     return Action(RELEASE, f"Release {locks.word}…", "unlock", why_not, locks.effect, asks_reason=True)
+
+
+def release_posted(request: HttpRequest) -> Act:
+    """Release the lock that a form names: `namespace` and `path` of its entity, and `number` of the message or `session`."""
+    data = request.POST
+    address = EntityAddress(data.get("namespace", ""), data.get("path", ""))
+    sandbox_names.require_access(request.user, request.actor, [address.namespace])
+    number = data.get("number", "")
+    if number.isascii() and number.isdigit() and len(number) <= 18:
+        return release_message(request, address, int(number))
+    if data.get("session"):
+        return release_session(request, address, data["session"])
+    return Act(error=InvalidArgument("number", "must be the number of a locked message"))
 
 
 def release_message(request: HttpRequest, address: EntityAddress, number: int) -> Act:

@@ -159,12 +159,9 @@ def _require_access(request: HttpRequest, namespace: str | None) -> None:
     """Raise NotAuthorized for a user without a role, and EntityNotFound if the address or a parameter names a sandbox of somebody
     else, which only administrators may see."""
     request.actor.require(Right.BROWSE, namespace or "this site")
-    if not sandbox_names.hides_others(request.user, request.actor) and not request.actor.namespace:
-        return
     parameters = (value for _, values in request.GET.lists() for value in values)
-    for name in filter(None, (namespace, *(value.partition("/")[0] for value in parameters))):
-        if sandbox_names.is_of_another(request.user, name):
-            raise EntityNotFound(name, "namespace")
+    named = filter(None, (namespace, *(value.partition("/")[0] for value in parameters)))
+    sandbox_names.require_access(request.user, request.actor, named)
 
 
 def refusal(

@@ -16,7 +16,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseRedirect, QueryDict
 from django.utils.timezone import now
 
-from broker_core.common.errors import EntityNotFound, FilterError
+from broker_core.common.errors import FilterError
 from broker_core.reads import Token
 from broker_core.reads.conditions import ANY, CONNECTIVES, Pattern, Text
 from broker_core.reads.lexing import KEY, Lexer, Value
@@ -118,7 +118,8 @@ def field_of(request: HttpRequest, vocabulary: Vocabulary) -> TermsField:
     text = _text_of(request.GET, vocabulary)
     tokens, problem = token_field.read(text, lambda text: parse(text, vocabulary, now=now()))
     terms = Terms(tuple(token.condition for token in tokens))
-    _require_access(request, vocabulary, terms)
+    places = filter(None, (terms.get(key.name) for key in vocabulary.keys if key.is_place))
+    sandbox_names.require_access(request.user, request.actor, (place.partition("/")[0] for place in places))
     return TermsField(**token_field.values(request.GET, text, tokens, problem), vocabulary=vocabulary, terms=terms)
 
 
@@ -126,14 +127,6 @@ def terms_in(query: QueryDict, vocabulary: Vocabulary) -> Terms | None:
     """The conditions in a query, for a page about one row of the list; None: they cannot be read."""
     tokens, problem = token_field.read(_text_of(query, vocabulary), lambda text: parse(text, vocabulary, now=now()))
     return None if problem else Terms(tuple(token.condition for token in tokens))
-
-
-def _require_access(request: HttpRequest, vocabulary: Vocabulary, terms: Terms) -> None:
-    if not sandbox_names.hides_others(request.user, request.actor):
-        return
-    for name in (terms.get(key.name).partition("/")[0] for key in vocabulary.keys if key.is_place and terms.get(key.name)):
-        if sandbox_names.is_of_another(request.user, name):
-            raise EntityNotFound(name, "namespace")
 
 
 def parse(text: str, vocabulary: Vocabulary, *, now: datetime) -> list[Token[Term]]:

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import reads
-from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.models import SharedAccessPolicy
 from broker_core.reads import ActorActivity, ActorInEntity, EntityFilter, Event, EventFilter, LockFilter, Locks
@@ -104,7 +104,7 @@ def actor(request: HttpRequest, kind: str, name: str) -> HttpResponse:
         if canonical.client or isinstance(request, LiveRequest):
             raise EntityNotFound(name, "actor")
         return HttpResponseRedirect(canonical.url)
-    return shown_or_acted_on(request, lambda done=Act(): _show(request, who, done), lambda: _release(request))
+    return shown_or_acted_on(request, lambda done=Act(): _show(request, who, done), lambda: releasing.release_posted(request))
 
 
 def _show(request: HttpRequest, who: ShownActor, done: Act) -> HttpResponse:
@@ -193,14 +193,3 @@ def deploys_of(namespaces: Iterable[str], end: datetime) -> list[tuple[Deploy, s
     """The newest deploys in these namespaces, each with its namespace."""
     found = [(mark, name) for name in namespaces for mark in changes.deploys(name, end - DEPLOYS_WITHIN, end)]
     return sorted(found, key=lambda item: item[0].at, reverse=True)[:DEPLOYS]
-
-
-def _release(request: HttpRequest) -> Act:
-    data = request.POST
-    address = EntityAddress(data.get("namespace", ""), data.get("path", ""))
-    number = data.get("number", "")
-    if number.isascii() and number.isdigit() and len(number) <= 18:
-        return releasing.release_message(request, address, int(number))
-    if data.get("session"):
-        return releasing.release_session(request, address, data["session"])
-    return Act(error=InvalidArgument("number", "must be the number of a locked message"))

@@ -9,7 +9,6 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress
 from broker_core.reads import LockFilter
 from explorer import sandbox_names
 from explorer.frames import entity_conditions, releasing, view_menu
@@ -76,13 +75,6 @@ def _filter(terms: Terms, **others: Any) -> LockFilter:
 
 
 def _release(request: HttpRequest, lock_filter: LockFilter) -> Act:
-    data = request.POST
-    if data.get("action") == "release-all":
+    if request.POST.get("action") == "release-all":
         return releasing.release_all(request, lock_filter)
-    address = EntityAddress(data.get("namespace", ""), data.get("path", ""))
-    number = data.get("number", "")
-    if number.isascii() and number.isdigit() and len(number) <= 18:
-        return releasing.release_message(request, address, int(number))
-    if data.get("session"):
-        return releasing.release_session(request, address, data["session"])
-    return Act(error=InvalidArgument("number", "must be the number of a locked message"))
+    return releasing.release_posted(request)

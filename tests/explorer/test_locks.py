@@ -7,11 +7,12 @@ import uuid
 import pytest
 
 from broker_core import rabbitmq, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter, LockFilter
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
+from explorer.lessons import sandboxes
 from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT, WORKER
@@ -127,6 +128,18 @@ def test_invalid_and_unauthorized_releases_are_refused(shop, jobs, as_):
     assert client.post("/locks/", _form(EntityAddress("no", "q"), number="1"), headers=FRAGMENT).status_code == 404
     assert client.get("/locks/?cursor=x").status_code == 400
     assert client.post("/locks/", _form(shop, number="4", reason="x" * 600), headers=FRAGMENT).status_code == 400
+
+
+def test_a_lock_in_the_sandbox_of_somebody_else_cannot_be_released(as_, db):
+    sandbox = sandboxes.start(as_("viewer").user, Family.SERVICE_BUS)
+    inside = EntityFilter(namespace=sandbox.namespace, include_hidden=True)
+    address = next(row.address for row in reads.list_entities(inside) if row.kind == "queue")
+    service_bus.send(address, [Message(b"")], actor=WORKER)
+    service_bus.receive(address, actor=WORKER)
+    for at in ("/locks/", f"/actors/process/{WORKER.name}/"):
+        form = _form(address, number=1, action="release")
+        assert as_("operator").post(at, form).status_code == 404, at
+        assert len(reads.locks(LockFilter(inside)).rows) == 1
 
 
 def test_long_lists_of_locks_are_paged(shop, as_):
