@@ -7,7 +7,7 @@ import pytest
 
 from broker_core import namespaces, operations, queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, LockLost, NotAllowed, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.operations import Kind, State
 from broker_core.rabbitmq import Publication
 from broker_core.service_bus import entities
@@ -177,8 +177,11 @@ def test_what_was_discarded_before_can_be_undone_after_the_restoration(queue):  
 def test_deleting_the_namespace_gives_it_up(queue):  # noqa: F811
     service_bus.send(queue, [Message()])
     number = delete(queue)
+    assert [operation.id for operation in operations.newest(undoable=True)] == [number]
     namespaces.delete_namespace(queue.namespace)
-    with pytest.raises(EntityNotFound):
+    namespaces.create_namespace(queue.namespace, Family.SERVICE_BUS)
+    assert not operations.newest(undoable=True), "also in a new namespace of this name"
+    with pytest.raises(NotAllowed, match="could be restored for 30 minutes"):
         restore(queue, number)
     assert sweep() == {"messages": 1, "entities": 1}
 

@@ -146,13 +146,17 @@ DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: bury_namespace
 -- Marks a namespace as deleted whose deleted entities are still referred to by events, and renames it, which frees its name.
--- Retention removes the row (history_forget_namespaces). If the new name is taken (by a virtual host), a number is added.
+-- Retention removes the row (history_forget_namespaces). If the new name is taken (by a virtual host), a number is added. What
+-- was deleted before can no longer be restored, also in a new namespace of this name.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s),
 kept AS (
 -- include: forgotten_kept
 ),
-soft_deleted AS (DELETE FROM vitrine_soft_deleted
-           WHERE entity_id = ANY (ARRAY(SELECT id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s)))
+soft_deleted AS (
+    DELETE FROM vitrine_soft_deleted
+     WHERE entity_id = ANY (ARRAY(SELECT id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s)) RETURNING operation_id),
+given_up AS (
+    UPDATE vitrine_operation SET kept_until = clock_timestamp() WHERE id IN (SELECT operation_id FROM soft_deleted))
 UPDATE vitrine_namespace AS n
    SET deleted_at = clock_timestamp(),
        name = (SELECT f.name
