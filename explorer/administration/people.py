@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.auth import get_user_model, update_session_auth_hash
 from django.db import transaction
@@ -17,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core.common.errors import NotAllowed
 from broker_core.common.types import Right
+from explorer.frames import changes
 from explorer.frames.shell import Act, act, page, show
 from explorer.people import users
 from explorer.people.roles import ALLOWS, RIGHTS, role_name
@@ -80,7 +80,7 @@ def person(request: HttpRequest, name: str) -> HttpResponse:
     user = get_object_or_404(get_user_model(), username=name)
     if request.method != "POST":
         return _show_person(request, user)
-    data = request.POST if "do" in request.POST else request.GET
+    data = changes.data_of(request)
     change = _CHANGES.get(data.get("do", ""))
     if change is None:
         raise Http404("There is no such change of a person")
@@ -96,7 +96,7 @@ def _change_role(request: HttpRequest, user: Any, data: Any) -> HttpResponse:
     done = act(
         request, "change person", None, lambda: users.assign(user, role, see_bodies=see_bodies), target=user.get_username(),
         says=lambda _: f"{user.get_username()} has the role {role}{' and may see message bodies' * see_bodies}.",
-        undo=_undo(request, before if before["role"] in RIGHTS else {}),
+        undo=changes.undo_with(request, before if before["role"] in RIGHTS else {}),
     )  # fmt: skip
     return _after(request, user, done)
 
@@ -112,7 +112,7 @@ def _set_active(active: bool) -> Callable[[HttpRequest, Any, Any], HttpResponse]
 
         done = act(
             request, f"{verb} person", None, call, target=user.get_username(),
-            says=lambda _: f"{verb.capitalize()}d {user.get_username()}.", undo=_undo(request, {"do": other}),
+            says=lambda _: f"{verb.capitalize()}d {user.get_username()}.", undo=changes.undo_with(request, {"do": other}),
         )  # fmt: skip
         return _after(request, user, done)
 
@@ -147,11 +147,6 @@ _CHANGES = {
     "password": _set_password,
     "link": _make_link,
 }
-
-
-def _undo(request: HttpRequest, data: dict[str, str]) -> Callable[[Any], str]:
-    """The address that an Undo button posts to; an Undo itself has none."""
-    return lambda _: f"{request.path}?{urlencode(data)}" if data and "do" in request.POST else ""
 
 
 def _after(request: HttpRequest, user: Any, done: Act) -> HttpResponse:

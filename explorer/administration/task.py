@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlencode
 
 from celery import current_app
 from django.db import transaction
@@ -19,7 +18,7 @@ from broker_core import reads
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument
 from broker_core.common.types import Right
 from explorer import schedules
-from explorer.frames import background_tasks
+from explorer.frames import background_tasks, changes
 from explorer.frames.shell import Act, act, page, show
 from explorer.live.page import Live, live
 
@@ -39,7 +38,7 @@ def task(request: HttpRequest, task_id: int) -> HttpResponse:
     if request.method != "POST":
         return _show(request, stored)
     request.actor.require(Right.MANAGE, "schedules")
-    data = request.POST if "do" in request.POST else request.GET
+    data = changes.data_of(request)
     change = _CHANGES.get(data.get("do", ""))
     if change is None:
         raise Http404("There is no such change of a background task")
@@ -97,16 +96,14 @@ def _by_id(model: Any, text: str) -> Any:
 def _changed(request: HttpRequest, stored: PeriodicTask, call: Callable[[], None], says: Callable[[], str]) -> HttpResponse:
     before = {"do": "restore"} | ({"enabled": "on"} if stored.enabled else {})
     before |= {name: str(pk) for name in _RESTORED if (pk := getattr(stored, f"{name}_id"))}
-    undo = f"{request.path}?{urlencode(before)}" if "do" in request.POST and len(before) > 1 else ""
 
     @transaction.atomic
     def change() -> None:
         call()
         stored.save()
 
-    done = act(
-        request, "change schedule", None, change, target=stored.name, says=lambda _: says(), undo=lambda _: undo,
-    )  # fmt: skip
+    undo = changes.undo_with(request, before if len(before) > 1 else {})
+    done = act(request, "change schedule", None, change, target=stored.name, says=lambda _: says(), undo=undo)
     return _after(request, stored, done)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -22,6 +21,7 @@ from broker_core.service_bus.connection_strings import connection_string
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.entities.shared_access import AccessPolicy, Scope
 from explorer import sandbox_names
+from explorer.frames import changes
 from explorer.frames.family import KeyLine, KeyPages
 from explorer.frames.shell import Act, act, page, show, show_form
 
@@ -139,7 +139,7 @@ def policy(request: HttpRequest, name: str, namespace: str, path: str | None = N
     stored = shared_access.get_policy(scope, name, actor=request.actor)
     if request.method != "POST":
         return _show(request, stored)
-    data = request.POST if "do" in request.POST else request.GET
+    data = changes.data_of(request)
     verb, _, which = data.get("do", "").partition("-")
     if verb == "show":
         return _reveal(request, stored)
@@ -165,12 +165,11 @@ def _change_rights(request: HttpRequest, stored: AccessPolicy, form: RightsForm)
     if not form.is_valid():
         return _show(request, stored, form=form)
     before = {"do": "rights"} | {right: "on" for right in RIGHTS if getattr(stored, right)}
-    undo = f"{request.path}?{urlencode(before)}" if "do" in request.POST else ""
     done = act(
         request, "change access policy", _address(stored.scope),
         lambda: shared_access.update_policy(stored.scope, stored.name, actor=request.actor, **form.rights),
         target=_target(stored.scope, stored.name),
-        says=lambda changed: f"{changed.name} may {_rights_words(changed)}.", undo=lambda _: undo,
+        says=lambda changed: f"{changed.name} may {_rights_words(changed)}.", undo=changes.undo_with(request, before),
     )  # fmt: skip
     return _show(request, stored, done=done) if done.error else HttpResponseRedirect(request.path)
 
