@@ -8,18 +8,16 @@ from typing import Any
 
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import MessageDetail
-from explorer.snippets.code import ADDRESS, Args, Code, Operation, address, arguments, literal
+from explorer.snippets.code import ADDRESS, TIME, Args, Code, Operation, address, advance, arguments, calling, literal
 
 _QUEUES = "from broker_core import queue_storage"
-_TIME = "from datetime import timedelta"
-_CLOCK = "from broker_core import namespaces, sweeps"
 _PRINT = "for message in messages:\n    print(message.sequence_number, message.dequeue_count, message.text)"
 
 
 def _put(at: EntityAddress, args: Args) -> Code:
     times = {"visibility_timeout": args.get("visibility"), "time_to_live": args.get("ttl")}
     texts = args.get("texts") or [str(args.get("text", "hello"))]
-    imports = [_QUEUES, ADDRESS, *([_TIME] if any(times.values()) else [])]
+    imports = [_QUEUES, ADDRESS, *([TIME] if any(times.values()) else [])]
     return Code(imports, "\n".join(f"queue_storage.put({address(at)}, {literal(text)}{arguments(times)})" for text in texts))
 
 
@@ -29,9 +27,9 @@ def _get(at: EntityAddress, args: Args) -> Code:
     lines = f"messages = queue_storage.get({address(at)}{count}{arguments(times)})\n"
     then = args.get("then", "hold")
     if then == "hold":
-        return Code([_QUEUES, ADDRESS, *([_TIME] if args.get("visibility") else [])], lines + _PRINT)
+        return Code([_QUEUES, ADDRESS, *([TIME] if args.get("visibility") else [])], lines + _PRINT)
     settle = {"delete": _DELETE, "release": _RELEASE}[then].format(at=address(at))
-    return Code([_QUEUES, ADDRESS, _TIME], f"{lines}for message in messages:\n    {settle}")
+    return Code([_QUEUES, ADDRESS, TIME], f"{lines}for message in messages:\n    {settle}")
 
 
 _DELETE = "queue_storage.delete({at}, message.message_id, message.pop_receipt)"
@@ -47,21 +45,17 @@ def _by_receipt(text: str) -> Callable[[EntityAddress, Args], Code]:
             lines = f"(message,) = queue_storage.get({address(at)})\n" + text.format(
                 at=address(at), id="message.message_id", receipt="message.pop_receipt", visibility=_visibility(args)
             )
-            return Code([_QUEUES, ADDRESS, _TIME], lines)
+            return Code([_QUEUES, ADDRESS, TIME], lines)
         lines = f"row = reads.message({address(at)}, {args['number']}).row  # it is leased\n" + text.format(
             at=address(at), id="row.message_id", receipt="row.lock_token", visibility=_visibility(args)
         )
-        return Code([_QUEUES, ADDRESS, _NUMBER, _TIME], lines)
+        return Code([_QUEUES, ADDRESS, _NUMBER, TIME], lines)
 
     return write
 
 
 def _visibility(args: Args) -> str:
     return literal(args.get("visibility", timedelta(seconds=30)))
-
-
-def _call(text: str) -> Callable[[EntityAddress, Args], Code]:
-    return lambda at, args: Code([_QUEUES, ADDRESS], text.format(at=address(at), number=args.get("number") or 1))
 
 
 def _options(call: str) -> Callable[[EntityAddress, Args], Code]:
@@ -72,24 +66,19 @@ def _options(call: str) -> Callable[[EntityAddress, Args], Code]:
     return write
 
 
-def _advance(at: EntityAddress, args: Args) -> Code:
-    name, by = literal(at.namespace), literal(args.get("by", timedelta(minutes=1)))
-    return Code([_CLOCK, _TIME], f"namespaces.step_clock({name}, {by})\nsweeps.follow_clock({name})  # what is due happens now")
-
-
 OPERATIONS = {
     "put": Operation("Put", _put),
     "get": Operation("Get", _get),
     "update": Operation("Update", _by_receipt("queue_storage.update({at}, {id}, {receipt}, visibility_timeout={visibility})")),
     "delete": Operation("Delete", _by_receipt("queue_storage.delete({at}, {id}, {receipt})")),
-    "release": Operation("Release lease", _call("queue_storage.release({at}, [{number}])")),
-    "discard": Operation("Discard", _call("queue_storage.remove({at}, [{number}])")),
-    "requeue": Operation("Requeue", _call("queue_storage.requeue_poison({at}, [{number}])")),
-    "peek": Operation("Peek", _call("for message in queue_storage.peek({at}, 10):\n    print(message.text)")),
-    "purge": Operation("Clear", _call("count = queue_storage.clear({at})\nprint(count)")),
+    "release": Operation("Release lease", calling("queue_storage.release({at}, [{number}])", _QUEUES)),
+    "discard": Operation("Discard", calling("queue_storage.remove({at}, [{number}])", _QUEUES)),
+    "requeue": Operation("Requeue", calling("queue_storage.requeue_poison({at}, [{number}])", _QUEUES)),
+    "peek": Operation("Peek", calling("for message in queue_storage.peek({at}, 10):\n    print(message.text)", _QUEUES)),
+    "purge": Operation("Clear", calling("count = queue_storage.clear({at})\nprint(count)", _QUEUES)),
     "create_queue": Operation("Create queue", _options("create_queue")),
     "change_queue": Operation("Change settings", _options("update_queue")),
-    "advance": Operation("Advance the clock", _advance),
+    "advance": Operation("Advance the clock", advance),
 }
 
 OF_ENTITY = {EntityKind.QUEUE: ("put", "get", "delete", "update", "peek", "purge", "create_queue")}

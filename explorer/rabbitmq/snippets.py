@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import MessageDetail
-from explorer.snippets.code import ADDRESS, Args, Code, Operation, address, arguments, body_literal, literal, plain_properties
+from explorer.snippets.code import (
+    ADDRESS,
+    Args,
+    Code,
+    Operation,
+    address,
+    advance,
+    arguments,
+    body_literal,
+    calling,
+    literal,
+    plain_properties,
+)
 
 _RABBIT = "from broker_core import rabbitmq"
 _MESSAGE = "from broker_core.rabbitmq import Properties, Publication"
-_TIME = "from datetime import timedelta"
-_CLOCK = "from broker_core import namespaces, sweeps"
 _SETTLED = {
     "ack": "channel.ack(delivery.delivery_tag)",
     "requeue": "channel.nack(delivery.delivery_tag, requeue=True)",
@@ -54,10 +63,6 @@ def _get(then: str = "") -> Callable[[EntityAddress, Args], Code]:
     return write
 
 
-def _call(text: str) -> Callable[[EntityAddress, Args], Code]:
-    return lambda at, args: Code([_RABBIT, ADDRESS], text.format(at=address(at), number=args.get("number") or 1))
-
-
 def _declare_queue(at: EntityAddress, args: Args) -> Code:
     given = {"type": args.get("type"), "arguments": args.get("arguments") or None}
     return Code([_RABBIT, ADDRESS], f"rabbitmq.declare_queue({address(at)}{arguments(given)})")
@@ -83,24 +88,19 @@ def _delete_policy(at: EntityAddress, args: Args) -> Code:
     return Code([_RABBIT], f"rabbitmq.delete_policy({literal(at.namespace)}, {literal(args['name'])})")
 
 
-def _advance(at: EntityAddress, args: Args) -> Code:
-    name, by = literal(at.namespace), literal(args.get("by", timedelta(minutes=1)))
-    return Code([_CLOCK, _TIME], f"namespaces.step_clock({name}, {by})\nsweeps.follow_clock({name})  # what is due happens now")
-
-
 OPERATIONS = {
     "publish": Operation("Publish", _publish),
     "get": Operation("Get and acknowledge", _get()),
     "requeue": Operation("Get and requeue", _get("requeue")),
     "reject": Operation("Get and reject", _get("reject")),
-    "release": Operation("Release delivery", _call("rabbitmq.release({at}, [{number}])")),
-    "purge": Operation("Purge", _call("count = rabbitmq.purge_queue({at})\nprint(count)")),
+    "release": Operation("Release delivery", calling("rabbitmq.release({at}, [{number}])", _RABBIT)),
+    "purge": Operation("Purge", calling("count = rabbitmq.purge_queue({at})\nprint(count)", _RABBIT)),
     "declare_queue": Operation("Declare queue", _declare_queue),
     "declare_exchange": Operation("Declare exchange", _declare_exchange),
     "bind": Operation("Bind", _bind),
     "set_policy": Operation("Set policy", _set_policy),
     "delete_policy": Operation("Delete policy", _delete_policy),
-    "advance": Operation("Advance the clock", _advance),
+    "advance": Operation("Advance the clock", advance),
 }
 
 OF_ENTITY = {EntityKind.QUEUE: ("publish", "get", "requeue", "reject", "purge", "declare_queue", "bind")}

@@ -12,10 +12,12 @@ from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import MessageDetail
 from explorer.snippets.code import (
     ADDRESS,
+    TIME,
     Args,
     Code,
     Operation,
     address,
+    advance,
     arguments,
     body_literal,
     curl_data,
@@ -26,8 +28,6 @@ from explorer.snippets.code import (
 _BUS = "from broker_core import service_bus"
 _ENTITIES = "from broker_core.service_bus import entities"
 _MESSAGE = "from broker_core.service_bus import Message"
-_TIME = "from datetime import timedelta"
-_CLOCK = "from broker_core import namespaces, sweeps"
 _READS = "from broker_core import reads"
 _TEXTS = ("message_id", "session_id", "subject", "correlation_id", "content_type", "to", "reply_to", "partition_key")
 _HTTP_NAMES = {
@@ -72,7 +72,7 @@ def _send(at: EntityAddress, args: Args) -> Code:
         _MESSAGE,
         ADDRESS,
         *(["from broker_core import namespaces"] if wait else []),
-        *([_TIME] if uses_time else []),
+        *([TIME] if uses_time else []),
     ]
     lines = f"{begin}service_bus.send({address(at)}, {listed})"
     return Code(imports, lines, "" if wait else "\n".join(map(_post, messages)), at)
@@ -147,13 +147,12 @@ def _listed(at: EntityAddress, args: Args) -> EntityAddress:
     return at.dead_letter if args.get("dead_letters") else at
 
 
-def _call(text: str, *imports: str) -> Callable[[EntityAddress, Args], Code]:
-    """A call in Python. {at}: the address; {name}: an argument, as a literal."""
+def _call(text: str) -> Callable[[EntityAddress, Args], Code]:
+    """A call in Python. {at}: the address of the list; {main}: of the entity; {number}: of a message, or 1."""
 
     def write(at: EntityAddress, args: Args) -> Code:
-        values = {name: literal(value) for name, value in args.items()}
-        lines = text.format_map({"number": "1", **values, "at": address(_listed(at, args)), "main": address(at.main)})
-        return Code([_BUS, ADDRESS, *imports], lines)
+        number = args.get("number") or 1
+        return Code([_BUS, ADDRESS], text.format(at=address(_listed(at, args)), main=address(at.main), number=number))
 
     return write
 
@@ -162,7 +161,7 @@ def _create(kind: str) -> Callable[[EntityAddress, Args], Code]:
     def write(at: EntityAddress, args: Args) -> Code:
         settings = {name: value for name, value in args.items() if name not in ("queue", "topic", "name", *_RULE)}
         lines = f"entities.create_{kind}({address(at)}{arguments(settings)})"
-        times = [_TIME] if any(isinstance(value, timedelta) for value in settings.values()) else []
+        times = [TIME] if any(isinstance(value, timedelta) for value in settings.values()) else []
         return Code([ADDRESS, _ENTITIES, *times], lines)
 
     return write
@@ -206,12 +205,7 @@ def _rule(args: Args) -> tuple[list[str], str]:
 
 def _change_queue(at: EntityAddress, args: Args) -> Code:
     settings = {name: value for name, value in args.items() if name != "queue"}
-    return Code([ADDRESS, _ENTITIES, _TIME], f"entities.update_queue({address(at)}{arguments(settings)})")
-
-
-def _advance(at: EntityAddress, args: Args) -> Code:
-    name, by = literal(at.namespace), literal(args.get("by", timedelta(minutes=1)))
-    return Code([_CLOCK, _TIME], f"namespaces.step_clock({name}, {by})\nsweeps.follow_clock({name})  # what is due happens now")
+    return Code([ADDRESS, _ENTITIES, TIME], f"entities.update_queue({address(at)}{arguments(settings)})")
 
 
 def _accept_session(at: EntityAddress, args: Args) -> Code:
@@ -250,7 +244,7 @@ OPERATIONS = {
     "create_subscription": Operation("Create subscription", _create_subscription),
     "create_rule": Operation("Create rule", _create_rule),
     "change_queue": Operation("Change settings", _change_queue),
-    "advance": Operation("Advance the clock", _advance),
+    "advance": Operation("Advance the clock", advance),
 }
 RECEIVING = ("receive", "complete", "abandon", "defer", "dead_letter", "renew")
 OF_ENTITY = {

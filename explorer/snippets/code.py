@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from broker_core.common.types import EntityAddress, SubQueue
 
-ADDRESS = "from broker_core.common.types import EntityAddress"
+ADDRESS = "from broker_core.common.types import EntityAddress"  # imports of snippets
+TIME = "from datetime import timedelta"
 # Every way that a page can show; one without a program is not shown. The last three speak network protocols that Vitrine does not
 # serve yet: a family gives programs for them once they run against this site.
 LANGUAGES = {
@@ -101,6 +102,18 @@ def literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(literal, value)) + "]"
     return repr(value)
+
+
+def advance(at: EntityAddress, args: Args) -> Code:
+    """The clock of the namespace is advanced, in all families."""
+    name, by = literal(at.namespace), literal(args.get("by", timedelta(minutes=1)))
+    lines = f"namespaces.step_clock({name}, {by})\nsweeps.follow_clock({name})  # what is due happens now"
+    return Code(["from broker_core import namespaces, sweeps", TIME], lines)
+
+
+def calling(text: str, module: str) -> Callable[[EntityAddress, Args], Code]:
+    """A call in Python. {at}: the address; {number}: of a message, or 1. module: the import that it needs."""
+    return lambda at, args: Code([module, ADDRESS], text.format(at=address(at), number=args.get("number") or 1))
 
 
 def arguments(values: Mapping[str, Any]) -> str:
