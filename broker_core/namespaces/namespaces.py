@@ -257,7 +257,7 @@ def _size_note(size: int, before: int | None, after: int | None) -> str:
     if after is None:
         return f"{used}. Sends are no longer limited by the size of the namespace."
     if size >= after * MEGABYTE:
-        return f"{used}: sends will be refused until they have less than {after:,} MB. Receiving goes on."
+        return f"{used}: sends will be refused until they have less than {after:,} MB. Messages can still be received."
     return f"{used}: sends will be refused when they have {after:,} MB."
 
 
@@ -379,7 +379,9 @@ def _check_description(description: str) -> None:
 
 def _check_archive_days(days: int) -> None:
     if not isinstance(days, int) or isinstance(days, bool) or not 0 <= days <= MOST_ARCHIVE_DAYS:
-        raise InvalidArgument("archive_days", f"must be a whole number from 0, which keeps it for ever, to {MOST_ARCHIVE_DAYS:,}")
+        raise InvalidArgument(
+            "archive_days", f"must be a whole number from 0, which keeps it indefinitely, to {MOST_ARCHIVE_DAYS:,}"
+        )
 
 
 def _check_max_size(megabytes: int) -> None:

@@ -50,7 +50,7 @@ def delete_entities(entity_ids: list[int], actor: str, operation_id: int | None)
 @use_case
 def restore(namespace: str, operation_id: int, *, actor: Actor) -> Steps[Operation]:
     """Restore what an operation deleted: the entity, a topic with its subscriptions. Locks that were held then are ended, as if
-    they had expired. Time-to-live went on meanwhile.
+    they had expired. Time-to-live continued meanwhile.
 
     Raises NotAllowed if the time is over, another entity has the name, or the topic of a subscription is gone.
     """

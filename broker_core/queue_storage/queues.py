@@ -364,7 +364,7 @@ def _queue(row: Any, *, created: bool = False) -> StorageQueue:
 
 
 def entities_restored(rows: Sequence[Any], actor: Actor) -> Steps[None]:
-    """End the leases of the messages of restored queues: they are visible, and their old receipts stop working. Delays go on.
+    """End the leases of the messages of restored queues: they are visible, and their old receipts stop working. Delays continue.
     rows: of `soft_deleted_by`."""
     for row in rows:
         leased = [found.sequence_number for found in (yield call("storage_leased", entity_id=row.entity_id))]

@@ -58,10 +58,10 @@ class State:
         if not self.tasks:
             return "There are no background tasks."
         off = sum(not task.enabled for task in self.tasks)
-        late, told = len(self.late), f" {off} {'is' if off == 1 else 'are'} off." if off else ""
+        late, turned_off = len(self.late), f" {off} {'is' if off == 1 else 'are'} off." if off else ""
         if late:
-            return f"{presenters.plural(late, 'background task is', 'background tasks are')} late.{told}"
-        return f"All background tasks are on time.{told}"
+            return f"{presenters.plural(late, 'background task is', 'background tasks are')} late.{turned_off}"
+        return f"All background tasks are on time.{turned_off}"
 
     @property
     def _of_archive(self) -> str:
@@ -106,7 +106,7 @@ def problems(state: State, disk: room.Disk | None) -> list[Problem]:
         found.append(
             Problem(
                 "The database's disk is nearly full: sends are refused",
-                "Receiving goes on. Receive or purge messages, free some space, or lower VITRINE_DISK_RESERVE_MB.",
+                "Messages can still be received. Receive or purge messages, free some space, or lower VITRINE_DISK_RESERVE_MB.",
                 STORAGE,
             )
         )

@@ -13,7 +13,7 @@ from django_celery_beat.validators import crontab_validator
 from explorer import schedules
 
 INTERVAL, DAILY, CRONTAB = "interval", "daily", "crontab"
-_KINDS = [(INTERVAL, "In an interval"), (DAILY, "At a time of day"), (CRONTAB, "By a crontab")]
+_KINDS = [(INTERVAL, "At an interval"), (DAILY, "At a time of day"), (CRONTAB, "On a crontab schedule")]
 _UNITS = [
     (unit, unit) for unit in (IntervalSchedule.SECONDS, IntervalSchedule.MINUTES, IntervalSchedule.HOURS, IntervalSchedule.DAYS)
 ]

@@ -20,7 +20,7 @@ from .state import demo_state
 
 MENU, MENU_SECONDS = "explorer/demo/_menu.html", 2.0  # for a page's live fragments, and the seconds between two drawings
 _EFFECTS = {
-    FaultKind.FAILING: "fails for each message, and gives it back",
+    FaultKind.FAILING: "fails for each message, and abandons it",
     FaultKind.SLOW: f"takes {faults.SLOWER} times as long for each message",
     FaultKind.KILLED: "ends without releasing its locks, and is started again later",
     FaultKind.DISCONNECTED: "loses its connection and what it holds, and starts again at once",

@@ -54,7 +54,7 @@ FAMILY = Key("family", "broker family", Kind.CHOICE, _families, old="family")
 ENTITY_STATES = {
     "active": "sends and receives",
     "paused": "sending or receiving is paused",
-    "no-receivers": "messages wait, and nobody has asked for one within the last minute",
+    "no-receivers": "messages wait, and no receiver has asked for one within the last minute",
 }
 COUNTS = {  # the column by which entities are sorted
     "dead": "dead",

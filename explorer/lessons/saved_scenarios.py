@@ -68,7 +68,7 @@ def read_load(text: str) -> tuple[Lesson, load.LoadSettings]:
 
 
 def start(user: Any, saved: Scenario) -> Sandbox:
-    """Start a saved load in the person's sandbox for loads, which begins anew. Raises InvalidArgument, NotAllowed."""
+    """Start a saved load in the person's sandbox for loads, which is reset. Raises InvalidArgument, NotAllowed."""
     wanted, settings = read_load(saved.text)
     lesson = next((each for each in catalog.lessons() if each.load == wanted.load and each.family == wanted.family), None)
     if lesson is None:

@@ -14,7 +14,7 @@ class Tally:
     done = undone + kept.
 
     matched:       messages that were counted at the start; None: not exactly known, and neither is what follows from it.
-    waiting:       not reached yet by an operation that goes on. not_attempted: not reached by one that ended before its end.
+    waiting:       not reached yet by an operation that continues. not_attempted: not reached by one that ended before its end.
     left:          no longer in the list when the operation reached their place.
     kept:          done, and not undone. skipped_why, kept_why: the most frequent reason first.
     """

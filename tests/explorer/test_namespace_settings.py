@@ -59,7 +59,7 @@ def test_the_preview_says_from_when_on_sends_are_refused(queue, as_):  # noqa: F
         return body_of(client.post(at, {"max_size_in_megabytes": text, "preview": "1"}))
 
     assert "have 1.1 MB: sends will be refused when they have 2 MB." in previewed("2")
-    assert "have 1.1 MB: sends will be refused until they have less than 1 MB. Receiving goes on." in previewed("1")
+    assert "have 1.1 MB: sends will be refused until they have less than 1 MB. Messages can still be received." in previewed("1")
     assert "Nothing would change." in previewed("") and 'name="token"' not in previewed("")
     assert max_size(queue.namespace) is None
     client.post(at, {"max_size_in_megabytes": "1", "token": token_in(previewed("1"))})

@@ -158,7 +158,7 @@ def _of_session(message: MessageFacts, session: SessionFacts | None, now: dateti
     if session is None or message.state == MessageState.SCHEDULED:
         return
     if session.locked_until is not None and session.locked_until > now:
-        holder = actor_name(session.locked_by) if session.locked_by else "somebody"
+        holder = actor_name(session.locked_by) if session.locked_by else "a receiver"
         yield Reason(
             Code.SESSION_LOCKED,
             f"Its session '{session.session_id}' is locked by {holder} for another {human(session.locked_until - now)}; "

@@ -1,6 +1,6 @@
 """The senders and receivers of a load, which act in turn in one thread. The time is passed in, in seconds.
 
-What they hold is plain data, so that another slice of the load, in another process, goes on where this one ended.
+What they hold is plain data, so that another slice of the load, in another process, continues where this one ended.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Programs:
         self.may_send = True
 
     def restore(self, held: Mapping[str, Sequence[str]], now: float) -> None:
-        """Go on with what the receivers held at the end of another slice."""
+        """Continue with what the receivers held at the end of another slice."""
         self.receivers = [Receiver(name, now, list(tokens)) for name, tokens in held.items()]
 
     @property

@@ -211,7 +211,7 @@ class _Slice:
         return due
 
     def _look(self, now: float) -> bool:
-        """Follow the row, and write to it what was done. Returns whether the load goes on."""
+        """Follow the row, and write to it what was done. Returns whether the load continues."""
         row = Load.objects.filter(pk=self.load.pk, lease=self.load.lease).first()
         if row is None:  # its sandbox was removed, or another worker took over
             return False

@@ -127,5 +127,5 @@ def test_locks_without_a_holder_name_are_explained():
     assert texts(Facts(locked_until=NOON + timedelta(minutes=2)), Code.LOCKED)[0] == "Locked for another 2 min."
     held = SessionFacts("s", locked_until=AFTER)
     assert texts(Facts(), Code.SESSION_LOCKED, session=held)[0].startswith(
-        "Its session 's' is locked by somebody for another 5 s;"
+        "Its session 's' is locked by a receiver for another 5 s;"
     )
