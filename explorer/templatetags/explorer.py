@@ -366,6 +366,12 @@ def nav_count(context, place: places.Place) -> str:
 
 
 @register.filter
+def focused(field):
+    """The field, which has the focus when the page opens; not if the form comes back, whose problem is announced then."""
+    return field if field.form.is_bound else field.as_widget(attrs={"autofocus": True})
+
+
+@register.filter
 def initials(name: str) -> str:
     """Two letters for a name: vera -> VE, Vera.Lind -> VL."""
     parts = re.findall(r"\w+", name)

@@ -83,6 +83,24 @@ def test_a_removed_message_is_shown_from_its_events(pages, as_):
     )
 
 
+@pytest.mark.parametrize(
+    ("page", "field"),
+    [
+        ("/send/{at}", "body"),
+        ("/send/{stored}", "text"),
+        ("/delete/{at}", "name"),
+        ("/new/queue/", "path"),
+        ("/new-namespace/", "name"),
+    ],
+)
+def test_a_form_that_opens_has_the_focus_in_its_first_field(pages, as_, page, field):
+    """So that nobody types into the page, where each letter is a shortcut. A form that comes back announces its problem."""
+    client, address = as_("administrator"), page.format(at=pages.at, stored=pages.stored)
+    [focused] = re.findall(r"<(?:input|textarea)[^>]* autofocus[^>]*>", body_of(client.get(address)))
+    assert f'name="{field}"' in focused
+    assert " autofocus" not in body_of(client.post(address, {"copies": "x"}))
+
+
 def test_a_list_of_dead_letters_shows_the_failed_deliveries_of_before(db, namespace, as_):
     """Regression: it showed those in the dead-letter queue, which are 0 for a message that failed three times."""
     queue = EntityAddress(namespace, "failing")
