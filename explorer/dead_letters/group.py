@@ -190,11 +190,10 @@ def _filter_context(bench: Bench) -> dict[str, Any]:
 def _show_problem(bench: Bench) -> HttpResponse:
     """The page without messages, with what is wrong with its filter."""
     context = {
-        **about(bench.request, bench.entity), "section": "dead_letters", "bench": bench, "page": filtering.NOTHING,
-        "counted": {"count": 0, "text": "No"}, **_filter_context(bench), "page_url": bench.url(), "detail": None,
+        **about(bench.request, bench.entity), "section": "dead_letters", "bench": bench, **_filter_context(bench), "detail": None,
     }  # fmt: skip
     fragment = "dead_letters/_beside" if is_for_pane(bench.request) else "dead_letters/_group"
-    return show(bench.request, "dead_letters/group", context, fragment=fragment, status=bench.field.status)
+    return show(bench.request, "dead_letters/group", context, fragment=fragment, status=bench.field.status, live=Live({}))
 
 
 def _focus(bench: Bench, repair: Mapping[str, Any]) -> str:

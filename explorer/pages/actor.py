@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ from broker_core.reads import ActorActivity, ActorInEntity, EntityFilter, Event,
 from explorer import sandbox_names
 from explorer.charts import changes
 from explorer.charts.changes import Deploy
-from explorer.frames import releasing
+from explorer.frames import questions, releasing
 from explorer.frames.actors import BROKER, ActorConnection, ActorKind, ShownActor, shown_actor
 from explorer.frames.family import installed
 from explorer.frames.shell import Act, page, show, shown_or_acted_on
@@ -122,6 +123,7 @@ def _show(request: HttpRequest, who: ShownActor, done: Act) -> HttpResponse:
         "total": work_of(facts.activity.entities, facts.activity.seconds),
         "last_at": max(filter(None, (line.last_at for line in lines)), default=None),
         "lines": lines,
+        "questions": questions_of(facts.activity.entities, who.stored),
         "deploys": deploys_of(facts.namespaces, facts.activity.read_at),
         "events": [(event, families.get(event.address.namespace) if event.address else None) for event in facts.events],
         "error": done.error,
@@ -187,6 +189,20 @@ def _sum(counts: Mapping[EventKind, int], kinds: Iterable[EventKind]) -> int:
 
 def _line(entity: ActorInEntity, seconds: float) -> WorkLine:
     return WorkLine(entity.address, entity.family, entity.is_deleted, work_of([entity], seconds), entity.last_at)
+
+
+def questions_of(entities: Iterable[ActorInEntity], stored: str) -> list[tuple[str, str]]:
+    """The questions about what an actor received, titles and addresses: about the entity, or about the namespace of most of its
+    entities. stored: as receiver."""
+    received = [entity for entity in entities if not entity.is_deleted and _sum(entity.counts, RECEIVED)]
+    if not received:
+        return []
+    [(namespace, _)] = Counter(entity.address.namespace for entity in received).most_common(1)
+    of = {"queue": received[0].entity_id} if len(received) == 1 else {"namespace": namespace}
+    asked = {"who": {"receiver": stored}}
+    if work_of(received, 1).lost:
+        asked["locks"] = {}
+    return [(questions.TITLES[slug], questions.question_url(slug, **of, **chosen)) for slug, chosen in asked.items()]
 
 
 def deploys_of(namespaces: Iterable[str], end: datetime) -> list[tuple[Deploy, str]]:

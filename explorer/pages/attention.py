@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -64,7 +64,8 @@ class Item:
     rule: by name, one of RULES. headline: what is the matter; text: the reason in words. weight: the worse, the higher.
     is_rising: it is new or grows. more: how many messages came in the last NEW_MINUTES minutes. trend: the numbers behind it in
     the last minutes. reason: the most frequent one of dead letters. entity: None: it is about a background task, `name`.
-    by_design: why the demo has it; empty: it is a real one.
+    since: when it began, by the clock of the namespace; None: that is not known. by_design: why the demo has it; empty: it is a
+    real one.
     """
 
     rule: str
@@ -78,6 +79,7 @@ class Item:
     reason: TopReason | None = None
     entity: EntityRow | None = None
     name: str = ""
+    since: datetime | None = None
     by_design: str = ""
 
     @property
@@ -140,12 +142,16 @@ def _poison(facts: Facts, limits: Thresholds) -> Item | None:
     )  # fmt: skip
 
 
-def _of_backlog(facts: Facts, rule: str, headline: str, text: str, weight: float, severity: Severity = Severity.SOON) -> Item:
+def _of_backlog(
+    facts: Facts, rule: str, headline: str, text: str, weight: float, severity: Severity = Severity.SOON,
+    since: datetime | None = None,
+) -> Item:  # fmt: skip
     """A problem that rises if more messages wait than before."""
     more = _growth(facts.active)
     return Item(
-        rule, severity, headline, text, weight=weight, is_rising=more > 0, more=more, trend=facts.active, entity=facts.entity
-    )
+        rule, severity, headline, text, weight=weight, is_rising=more > 0, more=more, trend=facts.active, entity=facts.entity,
+        since=since,
+    )  # fmt: skip
 
 
 def _neglected(facts: Facts, limits: Thresholds) -> Item | None:
@@ -154,7 +160,7 @@ def _neglected(facts: Facts, limits: Thresholds) -> Item | None:
         return None
     last = entity.last_receive_at
     text = "Nothing was received yet." if last is None else f"Last receive {presenters.age_in_words(entity.clock.now - last)}."
-    return _of_backlog(facts, "receivers", f"{presenters.plural(count, 'message')} and no receiver", text, count)
+    return _of_backlog(facts, "receivers", f"{presenters.plural(count, 'message')} and no receiver", text, count, since=last)
 
 
 def _old(facts: Facts, limits: Thresholds) -> Item | None:
@@ -165,7 +171,9 @@ def _old(facts: Facts, limits: Thresholds) -> Item | None:
         return None
     times = age / usual
     text = f"{times:,.0f} times the usual wait of {human(_rounded(usual))}."
-    return _of_backlog(facts, "old", f"Oldest message waits {presenters.age(age)}", text, times)
+    return _of_backlog(
+        facts, "old", f"Oldest message waits {presenters.age(age)}", text, times, since=facts.entity.oldest_active_at
+    )
 
 
 _STATUS = {

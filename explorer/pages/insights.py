@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +20,7 @@ from broker_core.store import connections
 from explorer import sandbox_names
 from explorer.charts import changes, traffic
 from explorer.demo.state import demo_state
-from explorer.frames import last_namespace
+from explorer.frames import last_namespace, questions
 from explorer.frames.csv_file import csv_file
 from explorer.frames.forms.queries import ScopeQuery
 from explorer.frames.shell import cleaned, page, show
@@ -88,6 +88,7 @@ def insights(request: HttpRequest) -> HttpResponse:
         "rows": traffic.rows(points),
         "columns": traffic.COLUMNS,
         "seconds": points[0].seconds,
+        "questions": _questions(entity, next((row for row in every if row.name == namespace), None), period),
     }
     if not period.refresh_seconds:
         return show(request, "insights", context)
@@ -102,6 +103,20 @@ def _redirected(request: HttpRequest, query: Mapping[str, Any], names: list[str]
         return None
     name = last_namespace.last_of(request, names)
     return HttpResponseRedirect(f"{request.path}?{urlencode({**request.GET.dict(), 'namespace': name})}") if name else None
+
+
+def _questions(entity: EntityRow | None, namespace: reads.NamespaceRow | None, period: Range) -> list[tuple[str, str]]:
+    """The questions about what the charts show, in the same range: titles and addresses. About all namespaces there are none."""
+    if namespace is None or namespace.is_system:
+        return []
+    chosen = questions.range_of(timedelta(minutes=period.minutes), namespace.clock.now)
+
+    def url(slug: str) -> str:
+        if entity:
+            return questions.question_about(entity, slug, **chosen)
+        return questions.question_url(slug, namespace=namespace.name, **chosen)
+
+    return [(title, url(slug)) for slug, title in questions.TITLES.items()]
 
 
 def _beginning(namespace: str | None, every: list[reads.NamespaceRow], since: datetime) -> traffic.Beginning | None:

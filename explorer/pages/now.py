@@ -205,12 +205,12 @@ def _entry(item: Item, request: HttpRequest) -> Entry:
 
 
 def _question(item: Item) -> Action | None:
-    """The question that a problem of an entity raises, with its reason."""
+    """The question that a problem of an entity raises, with its reason, and of the time since it began, if that is known."""
     slug = _QUESTIONS.get(item.rule)
     if slug is None or item.entity is None or item.entity.kind not in questions.ANALYSED:
         return None
-    reason = item.reason.reason if item.reason else ""
-    return Action(questions.TITLES[slug], questions.question_about(item.entity, slug, reason=reason), "chart")
+    chosen = {"reason": item.reason.reason if item.reason else "", **questions.range_since(item.since, item.entity.clock.now)}
+    return Action(questions.TITLES[slug], questions.question_about(item.entity, slug, **chosen), "chart")
 
 
 def _group_url(entity: EntityRow, item: Item) -> str:

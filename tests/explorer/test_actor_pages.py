@@ -57,7 +57,7 @@ def test_the_page_shows_what_the_actor_did_and_holds(shop, robot, as_):
     service_bus.dead_letter(shop, tokens[2:3], "Broken", "", actor=robot)
     page = page_of(as_("viewer"), robot)
     text = text_of(page)
-    assert f"{robot.name} Process" in text.replace(" Live tail", "") and "holds 1 lock · 2 failures" in text
+    assert f"{robot.name} Who does what? Live tail Process" in text and "holds 1 lock · 2 failures" in text
     assert re.search(rf"{shop.namespace}/ ?eu/ ?orders \S+/min \S+/min 4 4 1 1 1 0", text), "rates, and the counts of each kind"
     assert "of all entities, since" in text and "Locks held now" in text and "abandoned" in text
     assert "secret" not in page, "bodies are not shown"

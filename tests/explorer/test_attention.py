@@ -200,3 +200,17 @@ def test_more_dead_letters_never_lower_the_rank(known):
     before, after = ({item.rule: item for item in attention.attention([facts])} for facts in (known, worse))
     assert before.keys() <= after.keys()
     assert all(after[rule].order <= item.order for rule, item in before.items())
+
+
+@pytest.mark.parametrize(
+    ("case", "since"),
+    [
+        ("nobody receives", seconds(61)),
+        ("never received", None),
+        ("old, ten times as usual", seconds(100)),
+        ("80% full", None),
+    ],
+)
+def test_a_problem_says_since_when_it_exists_if_that_is_known(case, since):
+    [item] = attention.attention([TABLE[case][0]], [])
+    assert item.since == (since and NOON - since)

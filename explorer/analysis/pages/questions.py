@@ -15,10 +15,11 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core.common.types import Right
 from explorer.frames import last_namespace, shell
+from explorer.frames.questions import RANGES
 from explorer.models import AnalysisRun
 
 from ..reports import files
-from ..reports.forms import RANGES, ReportForm
+from ..reports.forms import ReportForm
 from ..reports.registry import BY_SLUG, QUESTION_BY_SLUG, QUESTIONS
 from ..reports.report import Analysis
 from ..reports.scope import Scope

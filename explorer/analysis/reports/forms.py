@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 from django import forms
 from django.urls import reverse
 
+from explorer.frames.questions import LONGEST, RANGES
+
 from ..forms import MomentInput, ScopeForm
 from ..jobs import measures
 from .scope import HOUR, STEP, Range, Scope, clock_now, floor
 
-RANGES = {"1d": ("24 hours", timedelta(days=1)), "7d": ("7 days", timedelta(days=7)), "30d": ("30 days", timedelta(days=30))}
 CUSTOM = "custom"
 INSTANT = timedelta(microseconds=1)  # a range that ends now includes what happens at this very instant, as in a paused namespace
-LONGEST = timedelta(days=400)
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 OUTSIDE = f"The year must be from {EARLIEST:%Y} to {LATEST.year - 1}."
 COMPARED = {"": "nothing", "before": "the period before", "week": "a week earlier"}
