@@ -91,7 +91,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.send(refused(str(exc)))
             return
         if view is not None:  # a refused page has no state
-            await self._show(view)
+            await self._show(view, anew=True)
 
     async def live_frame(self, event: dict) -> None:
         # Frames of the page before may still be queued, and older ones are contained in the state that the viewer got.
@@ -126,12 +126,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return view
         return replace(view, actor=await database_sync_to_async(actor_for)(user, namespace))
 
-    async def _show(self, view: View) -> None:
+    async def _show(self, view: View, *, anew: bool = False) -> None:
         if view != self.view:
             await self._leave()
         self.view = view
         try:
-            self.group, self.version, state = await Feed.of_running_loop().join(view, self.channel_name)
+            self.group, self.version, state = await Feed.of_running_loop().join(view, self.channel_name, anew=anew)
         except BrokerError as exc:  # no such queue, no right to it
             await self.send(refused(str(exc)))
             self.view, self.group = None, ""

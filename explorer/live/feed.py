@@ -51,7 +51,7 @@ SHARE_OF_A_PAGE = 0.25  # and for rendering one page
 SEEN_SECONDS = 2 * FILTERED_SECONDS  # for which a list may lag behind the events of its messages
 FEW_PAGES = 4  # up to so many pages are rendered every FEW_SECONDS at most, more every MANY_SECONDS
 FEW_SECONDS, MANY_SECONDS = 0.15, 1.0
-FRESH_SECONDS = 0.1  # a page rendered more recently is not rendered again for a request, but in the next tick
+FRESH_SECONDS = 0.1  # between two renderings of a page for requests; those that come in between wait for the second one
 SHORTEST_WAIT = 0.2  # seconds before a page is rendered for the end of a countdown
 DRIFT_MS = 250  # difference of a browser's clock that is corrected
 BACK_OFF_SECONDS = (0.2, 5.0)
@@ -81,6 +81,11 @@ class Watched:
     seen_since: float = 0.0
     moved: Counter[str] = field(default_factory=Counter)
     looked: int = 0
+
+    @property
+    def rendered_at(self) -> float:
+        """When the rendering of the oldest fragment began."""
+        return min(self.drawn_at.values(), default=-math.inf)
 
     def note(self, news: Mapping[Database, NewEvents]) -> None:
         """Note the events of each database that concern the page."""
@@ -209,23 +214,28 @@ class Feed:
             cls._of_loop.pop(loop)._thread.shutdown()
         return cls._of_loop.setdefault(asyncio.get_running_loop(), cls())
 
-    async def join(self, view: View, channel: str) -> tuple[str, int, str | None]:
+    async def join(self, view: View, channel: str, *, anew: bool = False) -> tuple[str, int, str | None]:
         """Add a viewer. Returns the page's group, its version and the frame of its state. Without a frame, the database is
         unavailable, and the frame is sent to the group later.
 
+        anew: the state is read from now on, as after an action of the viewer: the browser shows its outcome already, and an older
+        state would take it back.
+
         Raises BrokerError if the page does not exist or the viewer may not see it.
         """
+        since = time.monotonic() if anew else -math.inf
         page = self._of(view) or await self._first(view, channel)
         page.group = page.group or view.group(personal=page.live is None or page.live.personal)
         page = self._pages.setdefault(page.group, page)
-        is_repeated = channel in page.viewers  # after an action of its own, for example: it must not get an older state
         page.viewers[channel] = view.actor.holder_label
         await get_channel_layer().group_add(page.group, channel)
         if self.task is None:
             self._read_at = time.monotonic()
             self.task = asyncio.create_task(self._run())
         try:
-            version, frame, for_others = await self._in_thread_for(view, channel, self._present_state, page, is_repeated)
+            if anew:
+                await asyncio.sleep(page.rendered_at + FRESH_SECONDS - since)
+            version, frame, for_others = await self._in_thread_for(view, channel, self._present_state, page, since)
         except BaseException:
             await self.leave(page.group, channel)
             raise
@@ -323,13 +333,12 @@ class Feed:
                 return None
             raise
 
-    def _present_state(self, page: Watched, anew: bool) -> tuple[int, str | None, str | None]:
-        """The page's version, the frame for the new viewer, and the frame for the others if the page has changed."""
-        if anew and page.drawn_at and time.monotonic() - min(page.drawn_at.values()) < FRESH_SECONDS:
-            anew, page.due = False, 0.0
+    def _present_state(self, page: Watched, since: float) -> tuple[int, str | None, str | None]:
+        """The page's version, the frame for the new viewer, and the frame for the others if the page has changed. since: the
+        monotonic time from which on the state has to be read."""
         # After its first rendering there may have been a look at events that was for other pages only.
         is_outdated = not page.fragments or page.looked < self._looks
-        for_others = self._drawn(page) if anew or is_outdated else None
+        for_others = self._drawn(page) if page.rendered_at < since or is_outdated else None
         return page.version, page.whole() if page.fragments else None, for_others
 
     def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:

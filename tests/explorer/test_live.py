@@ -545,6 +545,37 @@ async def test_a_numbered_request_is_answered_before_the_state(queue, cookie):
     await communicator.disconnect()
 
 
+async def test_a_requested_state_is_not_older_than_its_request(queue, cookie, monkeypatch):
+    """Regression: a page that showed the outcome of an action was sent the state before it, and took the outcome back; whoever
+    pressed the button that came next pressed the one before it again."""
+    monkeypatch.setattr(feeds, "FRESH_SECONDS", 1.0)
+    monkeypatch.setattr(Feed, "_note_news", lambda *_: None)  # no event makes the page due
+    communicator, _ = await opened(page_of(queue), cookie())
+    [watched] = Feed.of_running_loop()._pages.values()
+    watched.drawn_at = dict.fromkeys(watched.drawn_at, time.monotonic())  # on a slow machine, too, just before
+    service_bus.send(queue, [Message(b"x")])
+    await communicator.send(json.dumps({"ask": 1}))
+    assert await frame(communicator) == {"asked": 1}
+    assert len(rows(await frame(communicator))) == 1
+    await communicator.disconnect()
+
+
+async def test_requests_of_a_page_that_come_together_share_a_rendering(queue, cookie, monkeypatch):
+    """Those that come during one wait for the next one."""
+    monkeypatch.setattr(feeds, "FRESH_SECONDS", 0.5)
+    monkeypatch.setattr(Feed, "_note_news", lambda *_: None)
+    operator = cookie()
+    together = [(await opened(page_of(queue), operator))[0] for _ in range(5)]
+    draw, drawn = Watched.draw, []
+    monkeypatch.setattr(Watched, "draw", lambda page, *args, **kwargs: drawn.append(page) or draw(page, *args, **kwargs))
+    for communicator in together:
+        await communicator.send("{}")
+    for communicator in together:
+        await frame(communicator, has_list)
+        await communicator.disconnect()
+    assert len(drawn) <= 2
+
+
 @pytest.mark.slow
 async def test_frames_of_the_previous_page_are_dropped(db):
     consumer, sent = LiveConsumer(), []
@@ -732,10 +763,10 @@ async def test_many_sockets_of_one_viewer_do_not_delay_the_pages_of_another(queu
     drawn, let_go = [], threading.Event()
     present_state = Feed._present_state
 
-    def noted(feed, page, anew):
+    def noted(feed, page, since):
         let_go.wait(5)
         drawn.append(page.view.actor.name)
-        return present_state(feed, page, anew)
+        return present_state(feed, page, since)
 
     monkeypatch.setattr(Feed, "_present_state", noted)
     for socket_of_many in flood:
