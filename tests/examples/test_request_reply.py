@@ -11,6 +11,7 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio
+from tests.eventually import eventually_aio
 
 pytestmark = pytest.mark.asyncio
 
@@ -61,7 +62,5 @@ async def test_idle_reply_queue_is_deleted_with_its_messages(questions, step, mo
 async def test_answer_for_a_disconnected_client_stops_no_server(questions, servers):
     service_bus.send(questions, [Message(b"1", message_id="q", reply_to="replies/of-nobody")])
     assert await example.ask_all(questions, "a", range(2, 3)) == ["2 x 2 = 4"]
-    async with asyncio.timeout(10):
-        while service_bus.peek(questions):  # the answer comes before the question is completed
-            await asyncio.sleep(0.01)
+    await eventually_aio(lambda: not service_bus.peek(questions), 10)  # the answer comes before the question is completed
     assert not any(server.done() for server in servers)

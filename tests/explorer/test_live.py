@@ -39,7 +39,7 @@ from explorer.queue_storage.rows import Progress
 from explorer.queue_storage.tags import progress
 from explorer.templatetags.explorer import ago, countdown
 from explorer.templatetags.live import live_address
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_aio
 
 HOST = "testserver.example"
 
@@ -335,9 +335,7 @@ async def test_a_page_that_cannot_be_rendered_does_not_stop_the_others(queue, co
     for rows_wanted in (1, 2):
         service_bus.send(queue, [Message(b"x")])
         await frame(communicator, lambda told: has_list(told) and len(rows(told)) == rows_wanted, seconds=3)
-    async with asyncio.timeout(5):
-        while not failures:
-            await asyncio.sleep(0.05)
+    await eventually_aio(lambda: failures)
     assert len(failures) == 1  # it waits before the next attempt
     monkeypatch.setattr(page.View, "draw", draw)
     await frame(broken, lambda told: has_list(told) and len(rows(told)) == 2, seconds=feeds.BACK_OFF_SECONDS[1] + 5)
@@ -771,11 +769,11 @@ async def test_many_sockets_of_one_viewer_do_not_delay_the_pages_of_another(queu
     monkeypatch.setattr(Feed, "_present_state", noted)
     for socket_of_many in flood:
         await socket_of_many.send("{}")
-    await eventually_true(lambda: sum(len(of) for of in Feed.of_running_loop()._thread._waiting.values()) >= len(flood) - 1)
+    await eventually_aio(lambda: sum(len(of) for of in Feed.of_running_loop()._thread._waiting.values()) >= len(flood) - 1)
     await one.send("{}")
-    await eventually_true(lambda: len(Feed.of_running_loop()._thread._waiting) >= 2)
+    await eventually_aio(lambda: len(Feed.of_running_loop()._thread._waiting) >= 2)
     let_go.set()
-    await eventually_true(lambda: len(drawn) == len(flood) + 1)
+    await eventually_aio(lambda: len(drawn) == len(flood) + 1)
     [viewer] = [name for name in drawn if name.startswith("viewer")]
     assert drawn.index(viewer) <= 3
     for communicator in (one, *flood):
@@ -797,12 +795,6 @@ async def test_a_socket_with_too_many_requests_is_throttled(queue, cookie, monke
         await frame(communicator, has_list)
     assert waits and waits == sorted(waits)
     await communicator.disconnect()
-
-
-async def eventually_true(condition, seconds=5):
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_heartbeat_is_sent_each_second_with_the_age_while_the_database_is_unavailable(queue, cookie, monkeypatch):
@@ -936,12 +928,14 @@ async def test_a_storage_queue_updates_rows_and_counts_on_get_and_delete(jobs, c
 
 
 async def test_a_list_by_reason_is_updated_when_only_time_changes_it(jobs, cookie):
+    namespaces.pause_clock(jobs.namespace)
     queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=1))
     communicator, told = await opened(page_of(jobs, "?tab=leased"), cookie())
     assert len(rows(told)) == 1
+    namespaces.resume_clock(jobs.namespace)
     began = time.monotonic()
-    told = await frame(communicator, has_list, seconds=4)
-    assert rows(told) == {} and time.monotonic() - began < REFRESH_SECONDS - 1, "no event told it: the instant did"
+    await frame(communicator, lambda told: has_list(told) and not rows(told), seconds=4)
+    assert time.monotonic() - began < REFRESH_SECONDS - 1, "no event told it: the instant did"
     await communicator.disconnect()
 
 
@@ -1097,10 +1091,9 @@ def test_browser_a_frame_older_than_a_response_is_dropped(queue, see):
     page.click("#live")
     page.click("#live")  # asks for the state
     tell("old")
-    page.wait_for_timeout(100)
+    answer = eventually(lambda: page.wait_for_timeout(20) or [message for message in held if "asked" in message])
     sockets.pop()
-    for message in [one for one in held if "asked" in one]:
-        sockets[0].send(message)
+    sockets[0].send(answer[-1])
     tell("new")
     page.wait_for_function("() => window.seen.length")
     assert page.evaluate("window.seen") == ["new"]
@@ -1109,9 +1102,11 @@ def test_browser_a_frame_older_than_a_response_is_dropped(queue, see):
 @pytest.mark.slow
 def test_browser_a_countdown_at_zero_is_shown_as_pending_and_a_paused_clock_as_paused(queue, see):
     entities.update_queue(queue, lock_duration=timedelta(seconds=5))
+    namespaces.pause_clock(queue.namespace)
     service_bus.send(queue, [Message(b"x")])
     service_bus.receive(queue)
     page = see(page_of(queue))
+    namespaces.resume_clock(queue.namespace)
     page.wait_for_function("() => /^0:0[0-4]$/.test(document.querySelector('#rows [data-deadline]').textContent)")
     namespaces.pause_clock(queue.namespace)
     page.wait_for_selector("#clock .notice >> text=is paused")

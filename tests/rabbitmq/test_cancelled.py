@@ -7,6 +7,7 @@ from broker_core.rabbitmq.connections import channels, connections
 from broker_core.store import aio
 from tests.broker_state import entity_id
 from tests.cancellation import cancelled
+from tests.eventually import eventually_aio
 
 from .connected import query, send
 from .shortcuts import count, ledger_agrees
@@ -68,8 +69,7 @@ def test_a_cancelled_wait_ends_immediately(fresh_epoch, queue):
     async def story(channel):
         await channels.consume.aio(channel, "q")
         task = asyncio.create_task(channels.deliveries.aio(channel, 1, max_wait_seconds=60))
-        while not channel.waits:
-            await asyncio.sleep(0.01)
+        await eventually_aio(lambda: channel.waits)
         task.cancel()
         await asyncio.wait({task}, timeout=20)
         assert task.cancelled() and not channel.waits

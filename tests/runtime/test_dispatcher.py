@@ -14,6 +14,7 @@ from broker_core.runtime.dispatcher import Dispatcher, Received, Waiter, turns
 from broker_core.runtime.wake_ups import WatchedList
 from broker_core.store.driver import WaitForSignal
 from broker_core.store.signals import Signal
+from tests.eventually import eventually
 
 LIST = WatchedList(1)
 
@@ -153,6 +154,13 @@ def threads(count, work):
     return workers
 
 
+def waiting(count, work, messages):
+    """Threads whose calls wait, and have looked."""
+    found, own = threads(count, work), messages.dispatcher
+    eventually(lambda: len(own._listeners) == count and not own._is_running and not own._is_due)
+    return found
+
+
 def test_threads_receive_everything_once_and_never_more_than_they_want():
     messages, got = Messages(), {n: [] for n in range(12)}
 
@@ -179,21 +187,19 @@ def test_threads_receive_everything_once_and_never_more_than_they_want():
 
 def test_idle_calls_run_no_statements():
     messages = Messages()
-    waiting = threads(10, lambda n: run(messages.call(1, seconds=1.0)))
-    time.sleep(0.5)
+    idle = waiting(10, lambda n: run(messages.call(1, seconds=1.0)), messages)
     before = messages.statements
-    for each in waiting:
+    for each in idle:
         each.join(10)
     assert before <= 20 and messages.statements == before
 
 
 def test_one_message_wakes_one_call():
     messages, got = Messages(), []
-    waiting = threads(10, lambda n: got.append(run(messages.call(1, seconds=1.5))))
-    time.sleep(0.5)
+    calls = waiting(10, lambda n: got.append(run(messages.call(1, seconds=1.0))), messages)
     before = messages.statements
     messages.arrive("a")
-    for each in waiting:
+    for each in calls:
         each.join(10)
     assert sorted(got) == [[]] * 9 + [["a"]] and messages.statements == before + 1
 
@@ -207,26 +213,24 @@ def test_each_call_gets_its_own_refusal():
         except EntityDisabled as refusal:
             refused.append(refusal)
 
-    waiting = threads(5, receive)
-    time.sleep(0.2)
+    calls = waiting(5, receive, messages)
     before, messages.refusal = messages.statements, EntityDisabled("demo/orders", "Disabled", "receives")
     messages.dispatcher.poke()
-    for each in waiting:
+    for each in calls:
         each.join(10)
     assert len(refused) == 5 and messages.statements == before + 5
 
 
 def test_waiting_calls_survive_an_unavailable_database():
     messages, got = Messages(), []
-    waiting = threads(4, lambda n: got.append(run(messages.call())))
-    time.sleep(0.2)
+    calls = waiting(4, lambda n: got.append(run(messages.call())), messages)
     messages.refusal, before = BrokerUnavailable("away"), messages.statements
     messages.dispatcher.poke()
     time.sleep(0.2)
     assert messages.statements == before + 1  # the others are not asked to try, too
     messages.refusal = None
     messages.arrive(1, 2, 3, 4)
-    for each in waiting:
+    for each in calls:
         each.join(10)
     assert sorted(got) == [[1], [2], [3], [4]]
 

@@ -22,7 +22,7 @@ from broker_core.common.errors import BrokerError, BrokerUnavailable, MessageToo
 from broker_core.runtime import gathering
 from broker_core.runtime.gathering import FEWEST_IN_A_GROUP, MOST_IN_A_GROUP, Gathering
 from broker_core.store.connections import Database, using
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_aio
 
 KEY = "orders"
 
@@ -133,10 +133,15 @@ class Tasks(Callers):
 
     def __exit__(self, *exc):
         self.server.gate.set()
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), self.loop).result()
+        asyncio.run_coroutine_threadsafe(self._rest(), self.loop).result(20)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
+
+    @staticmethod
+    async def _rest() -> None:
+        """Let the tasks end that are still there."""
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
 
     def _begin(self, key, argument):
         return asyncio.run_coroutine_threadsafe(self.gathering.run_aio(key, argument, self.server.drive_aio), self.loop)
@@ -555,12 +560,17 @@ def test_tasks_a_cancellation_at_any_instant_does_not_affect_the_others(server, 
     assert len(made) == len(set(made))
 
 
+async def until_so_many_wait(combined, count):
+    """Tasks, while another one's statement runs."""
+    await eventually_aio(lambda: [len(line.waiting) for line in combined._of_tasks.values()] == [count])
+
+
 def test_tasks_a_call_cancelled_while_it_waits_does_not_run(server):
     async def call_and_cancel():
         server.gate.clear()
         combined = Gathering(server.together, size_of=lambda _: 1)
         first, second, third = [asyncio.create_task(combined.run_aio(KEY, n, server.drive_aio)) for n in range(3)]
-        await asyncio.sleep(0.01)
+        await until_so_many_wait(combined, 2)
         second.cancel()
         server.gate.set()
         assert [await first, await third] == ["0!", "2!"]
@@ -574,11 +584,11 @@ def test_tasks_the_end_of_a_loop_ends_waiting_calls_silently(server, caplog):
         server.gate.clear()
         combined = Gathering(server.together, size_of=lambda _: 1)
         left = [asyncio.create_task(combined.run_aio(KEY, n, server.drive_aio)) for n in range(3)]
-        await asyncio.sleep(0.01)
-        left[0].cancel()  # the group of the others begins
-        await asyncio.sleep(0.01)
+        await until_so_many_wait(combined, 2)
+        left[0].cancel()
+        await until_so_many_wait(combined, 0)  # the group of the others has begun
         left.append(asyncio.create_task(combined.run_aio(KEY, 3, server.drive_aio)))
-        await asyncio.sleep(0.01)
+        await until_so_many_wait(combined, 1)
         return left
 
     left = asyncio.run(leave())

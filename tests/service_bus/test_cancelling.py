@@ -16,6 +16,7 @@ from broker_core.store.driver import Atomically
 from broker_core.store.statements import call
 from tests.broker_state import entity_id, ledger_agrees
 from tests.cancellation import cancelled
+from tests.eventually import eventually_aio
 
 ROUNDS = 60
 
@@ -24,8 +25,7 @@ ROUNDS = 60
 async def test_a_receive_cancelled_while_a_wake_up_arrives_ends(queue, turns):
     task = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
     try:
-        while not (waiting := [each for each in listeners(queue) if each.signal._notify]):
-            await asyncio.sleep(0.01)
+        waiting = await eventually_aio(lambda: [each for each in listeners(queue) if each.signal._notify])
         waiting[0].signal.set()
         for _ in range(turns):  # of the loop, between the wake-up and the receive's next step
             await asyncio.sleep(0)
@@ -57,8 +57,7 @@ async def test_the_steps_of_a_cancelled_call_are_closed(broker_database):
         patched.setitem(statements.SQL, "wait_for_it", "SELECT pg_sleep(30)")
         patched.setitem(statements._KINDS, "wait_for_it", {})
         task = asyncio.create_task(aio.run(steps := outer()))
-        while not await _sleeps():
-            await asyncio.sleep(0.01)
+        await eventually_aio(_sleeps)
         task.cancel()
         await asyncio.wait({task}, timeout=20)
     assert task.cancelled() and ended == ["inner", "outer"] and inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED

@@ -25,7 +25,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, driver
 from tests.broker_state import entity_id, events, ledger_agrees
 from tests.cancellation import cancelled
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_aio
 
 LONG = 30
 
@@ -145,8 +145,7 @@ def test_a_commit_of_this_process_wakes_receivers_without_a_notification(queue, 
 
 async def test_a_commit_of_a_thread_wakes_receivers_of_a_loop_without_a_notification(queue, alone):
     task = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=LONG))
-    while not waiting(queue):
-        await asyncio.sleep(0.01)
+    await eventually_aio(lambda: waiting(queue))
     await asyncio.to_thread(service_bus.send, queue, [Message(b"a")])
     assert [message.body for message in await asyncio.wait_for(task, 10)] == [b"a"]
     await aio.close()
@@ -189,7 +188,8 @@ def test_a_copy_of_a_topic_wakes_the_receiver_of_its_subscription(namespace, alo
 def test_a_message_sent_without_a_notification_is_found_within_a_second(queue, no_wake_ups):
     """As by a process that was killed between its commit and its notification."""
     (call,) = begin(1, service_bus.receive, queue)
-    time.sleep(0.3)  # the checks of the beginning are over
+    watched = wake_ups.wake_ups()._entities[entity_id(queue)]
+    eventually(lambda: watched.marked_until and watched.check_at is None)  # the checks of the beginning are over
     service_bus.send(queue, [Message(b"a")])
     assert [message.body for message in call.ended()] == [b"a"]
 
@@ -210,8 +210,7 @@ def test_many_idle_receivers_run_few_statements(queue, make_queue, statements):
             for each in [queue, other]
             for _ in range(100)
         ]
-        while waiting(queue) + waiting(other) < 200:
-            await asyncio.sleep(0.05)
+        await eventually_aio(lambda: waiting(queue) + waiting(other) == 200, 30)
         await asyncio.sleep(0.3)
         statements.clear()
         await asyncio.sleep(2.5)
@@ -337,11 +336,9 @@ async def _receive_forever(queue, got):
 
 async def test_a_message_deleted_for_a_cancelled_receiver_goes_to_another(queue, monkeypatch):
     gone = asyncio.create_task(service_bus.receive_and_delete.aio(queue, max_wait_seconds=LONG))
-    while not waiting(queue):
-        await asyncio.sleep(0.01)
+    await eventually_aio(lambda: waiting(queue))
     stays = asyncio.create_task(service_bus.receive_and_delete.aio(queue, max_wait_seconds=LONG))
-    while waiting(queue) < 2:
-        await asyncio.sleep(0.01)
+    await eventually_aio(lambda: waiting(queue) == 2)
     hand_out = dispatcher.Dispatcher._hand_out
 
     def without_the_first(self, given):
@@ -396,7 +393,6 @@ def test_an_interrupted_thread_releases_its_messages(queue, monkeypatch):
 def test_calls_continue_after_the_connections_of_the_process_were_closed(queue):
     (call,) = begin(1, service_bus.receive, queue)
     connections.close_all()
-    time.sleep(0.1)
     monitor = wake_ups.wake_ups()
     monitor.expect(entity_id(queue))  # as the waiting call itself does now and then
     service_bus.send(queue, [Message(b"a")])

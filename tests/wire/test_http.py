@@ -11,6 +11,7 @@ from broker_core.wire.http import dates
 from broker_core.wire.http.answer import Answer, write
 from broker_core.wire.http.errors import BodyTooLarge
 from broker_core.wire.http.request import ClientGone
+from tests.eventually import eventually_aio
 
 from .asgi_client import Client
 
@@ -56,9 +57,10 @@ async def test_client_that_disconnects_while_sending_raises_client_gone():
 
 @pytest.mark.asyncio
 async def test_work_ends_when_its_client_disconnects():
-    client, cancelled = Client(), asyncio.Event()
+    client, begun, cancelled = Client(), asyncio.Event(), asyncio.Event()
 
     async def work():
+        begun.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -67,7 +69,7 @@ async def test_work_ends_when_its_client_disconnects():
 
     request = client.request()
     there = asyncio.create_task(request.while_connected(work()))
-    await asyncio.sleep(0.01)
+    await begun.wait()
     client.left.set()
     with pytest.raises(ClientGone):
         await there
@@ -95,7 +97,7 @@ async def test_response_is_undone_if_its_client_disconnected_while_it_was_writte
         written.append(event)
         if leaves:
             client.left.set()
-            await asyncio.sleep(0.01)
+            await eventually_aio(lambda: request.client_is_gone)
 
     await request.while_connected(asyncio.sleep(0))
     await write(Answer(201, body=b"x", undo=undo), request, send)
@@ -118,7 +120,7 @@ async def test_a_client_that_leaves_with_the_whole_answer_has_it(body):
         got.append(event.get("body", b""))
         if b"".join(got) == body:
             client.left.set()
-            await asyncio.sleep(0.01)
+            await eventually_aio(lambda: request.client_is_gone)
 
     await write(Answer(201, body=body, undo=undo), request, send)
     request.close()
