@@ -90,6 +90,15 @@ def _static_files_are_listed_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def in_one_transaction(db) -> Iterator[None]:
+    """All of a test, what the broker does too, in one transaction that is rolled back: many times faster than emptying tables."""
+    from broker_core.store.connections import callers_transaction
+
+    with callers_transaction():
+        yield
+
+
 @pytest.fixture(scope="module")
 def _server(django_db_setup) -> Iterator[str]:
     """The whole site by uvicorn in a thread of this process, on the same test database, anew for each module. Its address."""

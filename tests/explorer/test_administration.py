@@ -11,21 +11,15 @@ from django_celery_beat.models import PeriodicTask
 
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, SweepRun
 from broker_core.runtime import room
-from broker_core.store.connections import callers_transaction
 from explorer import schedules
 from explorer.administration import overview
 from explorer.administration.tabs import TABS
 
+pytestmark = pytest.mark.usefixtures("in_one_transaction")
+
 
 def text_of(response):
     return " ".join(response.content.decode().replace("\u00a0", " ").split()).replace(" >", ">")
-
-
-@pytest.fixture(autouse=True)
-def in_one_transaction(db):
-    """All of a test in one transaction that is rolled back."""
-    with callers_transaction():
-        yield
 
 
 @pytest.fixture

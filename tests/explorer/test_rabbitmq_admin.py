@@ -5,7 +5,6 @@ import pytest
 from broker_core import rabbitmq
 from broker_core.models import Binding, Entity, Exchange, Namespace, Policy
 from broker_core.rabbitmq.rules.policies import Policy as Rule
-from broker_core.store.connections import callers_transaction
 from explorer.models import AuditRecord
 
 from .test_admin import problems, url
@@ -19,13 +18,6 @@ READ = ("broker_core.connection", "broker_core.consumer")
 @pytest.fixture(autouse=True)
 def office(in_one_transaction, office):
     return office
-
-
-@pytest.fixture
-def in_one_transaction(db):
-    """The admin changes things in Django's own transaction; here all of a test is in it, so that it is seen and rolled back."""
-    with callers_transaction():
-        yield
 
 
 @pytest.fixture

@@ -126,17 +126,6 @@ OF_QUEUE = {
     "release_all": (lock, lambda: counts().locked == 0 and row().delivery_count == 1),
     "create_queue": (lambda: entities.delete_queue(QUEUE), lambda: entities.get_queue(QUEUE).settings.max_delivery_count == 10),
 }
-
-
-@pytest.mark.parametrize("operation", OF_QUEUE)
-def test_the_code_of_a_queue_runs(operation, ada):
-    before, holds = OF_QUEUE[operation]
-    text = printed(ada, f"/code/{QUEUE}?op={operation}")["python"]
-    before()
-    run_python(text)
-    assert holds(), text
-
-
 OF_MESSAGE = {
     "send": (one, lambda: counts().active == 2),
     "complete": (lock, lambda: counts().total == 0),
@@ -148,15 +137,6 @@ OF_MESSAGE = {
     "discard": (one, lambda: counts().total == 0),
     "resubmit": (bury, lambda: (counts().dead_letter, counts().active) == (0, 1)),
 }
-
-
-@pytest.mark.parametrize("operation", OF_MESSAGE)
-def test_the_code_of_a_message_runs(operation, ada):
-    before, holds = OF_MESSAGE[operation]
-    before()
-    text = printed(ada, f"/code/{QUEUE}?op={operation}&number=1")["python"]
-    run_python(text)
-    assert holds(), text
 
 
 @pytest.mark.parametrize("body", [b"hello", "grüß \"dich\"\n'x' $HOME `id` \\".encode(), b"\x00\xff\x01", b"@file", b""])
@@ -266,24 +246,6 @@ OF_STORED_MESSAGE = {
 }
 
 
-@pytest.mark.parametrize("operation", OF_STORED)
-def test_the_code_of_a_storage_queue_runs(operation, ada):
-    before, holds = OF_STORED[operation]
-    text = printed(ada, f"/code/{STORED}?op={operation}")["python"]
-    before()
-    run_python(text)
-    assert holds(), text
-
-
-@pytest.mark.parametrize("operation", OF_STORED_MESSAGE)
-def test_the_code_of_a_stored_message_runs(operation, ada):
-    before, holds = OF_STORED_MESSAGE[operation]
-    before()
-    text = printed(ada, f"/code/{STORED}?op={operation}&number=1")["python"]
-    run_python(text)
-    assert holds(), text
-
-
 def publish():
     rabbitmq.publish(
         HOST, [rabbitmq.Publication(b"dear", "", "letters", rabbitmq.Properties(message_id="l-1", headers={"a": "b"}))]
@@ -305,11 +267,24 @@ OF_LETTERS = {
 }
 
 
-@pytest.mark.parametrize("operation", OF_LETTERS)
-def test_the_code_of_a_rabbitmq_queue_runs(operation, ada):
-    before, holds = OF_LETTERS[operation]
-    text = printed(ada, f"/code/{LETTERS}?op={operation}")["python"]
+QUEUES = {QUEUE: OF_QUEUE, STORED: OF_STORED, LETTERS: OF_LETTERS}
+MESSAGES = {QUEUE: OF_MESSAGE, STORED: OF_STORED_MESSAGE}
+
+
+@pytest.mark.parametrize(("at", "operation"), [(at, operation) for at, table in QUEUES.items() for operation in table], ids=str)
+def test_the_code_of_a_queue_runs(at, operation, ada):
+    before, holds = QUEUES[at][operation]
+    text = printed(ada, f"/code/{at}?op={operation}")["python"]
     before()
+    run_python(text)
+    assert holds(), text
+
+
+@pytest.mark.parametrize(("at", "operation"), [(at, operation) for at, table in MESSAGES.items() for operation in table], ids=str)
+def test_the_code_of_a_message_runs(at, operation, ada):
+    before, holds = MESSAGES[at][operation]
+    before()
+    text = printed(ada, f"/code/{at}?op={operation}&number=1")["python"]
     run_python(text)
     assert holds(), text
 

@@ -13,7 +13,8 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, TrueFilter
 from broker_core.service_bus.rules.values import QueueSettings
-from broker_core.store.connections import callers_transaction
+
+pytestmark = pytest.mark.usefixtures("in_one_transaction")
 
 SHIPPED = """{
   "UserConfig": { // as the emulator ships it
@@ -31,13 +32,6 @@ SHIPPED = """{
   }
 }"""
 QUEUE_1 = EntityAddress("sbemulatorns", "queue.1")
-
-
-@pytest.fixture(autouse=True)
-def in_one_transaction(db):
-    """All of a test in one transaction that is rolled back: many times faster than emptying tables."""
-    with callers_transaction():
-        yield
 
 
 @pytest.fixture

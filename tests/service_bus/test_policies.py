@@ -9,16 +9,8 @@ from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgum
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
-from broker_core.store.connections import callers_transaction
 
 ORDERS, OTHER = EntityAddress("space", "orders"), EntityAddress("space", "other")
-
-
-@pytest.fixture(autouse=True)
-def in_one_transaction(db):
-    """All of a test in one transaction that is rolled back: many times faster than emptying tables."""
-    with callers_transaction():
-        yield
 
 
 @pytest.fixture(autouse=True)
