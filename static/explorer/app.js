@@ -37,7 +37,15 @@
   document.addEventListener("keydown", (event) => {
     const step = STEPS[event.key];
     const group = event.target.closest?.(".pick-sheet, [data-rove]");
-    if (!step || !group || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || typing(event.target)) return;
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || typing(event.target)) return;
+    const menu = event.key === "ArrowDown" && event.target.matches?.(".pick > summary") && event.target.parentElement;
+    if (menu) { // into the menu, which opens
+      menu.open = true;
+      event.preventDefault();
+      $(`.pick-sheet :is(${STOP})`, menu)?.focus();
+      return;
+    }
+    if (!group) return;
     const stops = group.matches("[data-rove]") ? stopsOf(group) : $$(STOP, group).filter((e) => e.checkVisibility());
     const at = stops.indexOf(event.target);
     if (at < 0) return;

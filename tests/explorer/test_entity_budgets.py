@@ -237,6 +237,10 @@ def test_the_navigation_is_one_tab_stop_and_the_arrow_keys_move_within_it(four, 
     desk.get_by_role("link", name="Send").focus()
     desk.keyboard.press("ArrowRight")
     assert desk.evaluate(FOCUSED) == "Receive"
+    desk.keyboard.press("ArrowRight")
+    desk.keyboard.press("ArrowDown")
+    assert desk.evaluate(FOCUSED) == "Settings", "into the menu, which opens"
+    desk.keyboard.press("Escape")
     desk.keyboard.press("Shift+Tab")
     assert desk.evaluate(FOCUSED) == "Active"
     desk.keyboard.press("Enter")
