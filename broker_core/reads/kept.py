@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import TERMINAL_KINDS, Actor, BodyKind, EntityAddress, Right
@@ -48,7 +48,7 @@ def kept_message(
         events = yield from timeline.steps(entity_id, sequence_number, actor=actor)
     own = [event for event in events if (event.entity_id, event.sequence_number) == (entity_id, sequence_number)]
     end = next((event for event in reversed(own) if event.kind in TERMINAL_KINDS), None)
-    if end is None:
+    if end is None or datetime.now(UTC) - end.recorded_at > LONGEST:  # all slots would be searched in vain
         return None
     entities = yield call("kept_period", entity_id=entity_id)
     if not entities:

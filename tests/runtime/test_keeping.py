@@ -1,5 +1,6 @@
 """Messages that ended are kept for the time that their namespace sets, and can be read in full (docs/design.md D20)."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -125,6 +126,16 @@ def test_the_messages_of_a_deleted_queue_are_kept(queue):  # noqa: F811
     assert reads.kept_body(found).content == BODY
     namespaces.step_clock(queue.namespace, HOUR)
     assert reads.kept_message(entity_id, number) is None
+
+
+def test_a_message_that_ended_long_ago_is_not_searched(queue, monkeypatch):  # noqa: F811
+    keep(queue.namespace)
+    number = sent(queue)
+    service_bus.receive_and_delete(queue)
+    [*_, end] = events = reads.timeline(reads.entity(queue).id, number)
+    events = [*events[:-1], replace(end, recorded_at=end.recorded_at - keeping.LONGEST)]
+    monkeypatch.setattr(reads.kept, "call", lambda name, **params: pytest.fail(name))
+    assert reads.kept_message(reads.entity(queue).id, number, events=events) is None
 
 
 @pytest.fixture
