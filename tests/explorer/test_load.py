@@ -337,13 +337,18 @@ def test_a_load_ends_with_its_last_message(vera, monkeypatch, transactional_db):
     assert load.progress(sandbox).count["sent"] == 20 and load.progress(sandbox).end == running.SENT_ALL
 
 
-def test_a_second_worker_leaves_a_load_alone_and_one_that_died_is_followed(vera, transactional_db):
+def test_a_second_worker_leaves_a_load_alone_and_one_that_died_is_followed(vera, handed_over, transactional_db):
     at, sandbox = sandbox_of(vera)
     vera.post(at, {"act": "load", **BUSY})
     Load.objects.update(lease="other", leased_until=timezone.now() + running.LEASE)
     assert not running.run(load.of(sandbox).pk) and load.of(sandbox).lease == "other"
     Load.objects.update(leased_until=timezone.now() - timedelta(seconds=1))
     assert load.progress(sandbox).is_waiting and load.progress(sandbox).is_running
+    vera.post(at, {"act": "load", **BUSY})
+    assert len(handed_over) == 1, "it may come yet"
+    Load.objects.update(leased_until=timezone.now() - 2 * running.LEASE)
+    vera.post(at, {"act": "load", **BUSY})
+    assert handed_over == [load.of(sandbox).pk] * 2, "Apply hands it to another worker"
     assert running.run(load.of(sandbox).pk, seconds=0.2) and load.of(sandbox).lease != "other"
 
 

@@ -81,7 +81,10 @@ def start(sandbox: Sandbox, queue: str, settings: LoadSettings) -> Load:
     with transaction.atomic():
         running = Load.objects.select_for_update().filter(end="", until__gt=now)
         if any(load.sandbox_id == sandbox.pk for load in running):
-            return change(sandbox, settings)
+            load = change(sandbox, settings)
+            if load.leased_until < now - LEASE:  # its worker has died
+                transaction.on_commit(lambda: submit(load))
+            return load
         if len(running) >= MOST_RUNNING:
             raise NotAllowed(f"{MOST_RUNNING} loads run on this site, the maximum. Wait until one has ended.")
         values = {
