@@ -122,6 +122,8 @@ def as_notice(response: HttpResponse) -> HttpResponse:
 def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kwargs) -> HttpResponse:
     if any("\x00" in value for _, values in request.POST.lists() for value in values):  # PostgreSQL stores no such text
         return refusal(request, 400, "The form contains the character NUL, which cannot be stored. Nothing was changed.")
+    if any("\x00" in str(value) for value in kwargs.values()):
+        return refusal(request, 404, "No name contains the character NUL.")
     try:
         _require_access(request, kwargs.get("namespace"))
         response = view(request, *args, **kwargs)

@@ -121,3 +121,11 @@ def test_without_a_right_a_link_does_not_reveal_whether_an_entity_exists(shop, p
         there, elsewhere = client.get(page.format(shop.namespace)), client.get(page.format("none"))
         assert there.status_code == elsewhere.status_code == 403
         assert "Permission denied" in body_of(there) and "order-4" not in body_of(there)
+
+
+@pytest.mark.parametrize(
+    "at", ["administration/people/a%00b/", "administration/keys/a%00/demo/", "actors/user/%00/", "code/%00/a"]
+)
+def test_an_address_with_nul_names_nothing(at, as_, db):
+    page = as_("administrator").get(f"/{at}")
+    assert page.status_code == 404 and "No name contains the character NUL." in body_of(page)
