@@ -7,6 +7,7 @@ also logged, and says whether a retry can succeed (SB-001).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import cached_property
 from typing import ClassVar
 
@@ -188,6 +189,31 @@ class MessageNotFound(BrokerError):
         self.entity, self.sequence_numbers = entity, tuple(sequence_numbers)
         listed = ", ".join(str(n) for n in self.sequence_numbers[:5]) + (" ..." if len(self.sequence_numbers) > 5 else "")
         super().__init__(f"'{entity}' has no {what} with the sequence number {listed}. Nothing was changed.")
+
+
+class MessageHeld(BrokerError):
+    """A message that cannot be edited while somebody holds it (docs/design.md D22). holder: None: unknown. until: when the lock
+    ends; None: it does not end by itself. hold: what holds it: "lock", "lease" or "delivery"."""
+
+    retryable = True
+
+    def __init__(self, entity: str, sequence_number: int, hold: str, holder: str | None, until: datetime | None):
+        end = f" until {until:%H:%M:%S} UTC" if until else ""
+        super().__init__(
+            f"Message {sequence_number} of '{entity}' is held by {holder or 'a receiver'}{end}. Nothing was changed; release its "
+            f"{hold} first."
+        )
+        self.entity, self.sequence_number, self.holder, self.until = entity, sequence_number, holder, until
+
+
+class MessageChanged(BrokerError):
+    """A message that was received or edited since it was read, so that an edit could undo a change (docs/design.md D22)."""
+
+    def __init__(self, entity: str, sequence_number: int):
+        super().__init__(
+            f"Message {sequence_number} of '{entity}' has changed since you opened it. Nothing was changed; open it again."
+        )
+        self.entity, self.sequence_number = entity, sequence_number
 
 
 class MessageTooLarge(BrokerError):

@@ -176,6 +176,7 @@ class EventKind(IntEnum):
     MOVED = 22  # to other entities; `reason` says why: dead-lettered by an exchange, or moved to a poison queue
     SETTLE_REFUSED = 23  # a settlement without a valid lock, which changed nothing (SB-071); `reason` says which: complete, renew
     RESTORED = 24  # to its list, by undoing an operation that had removed it
+    EDITED = 25  # its body or properties, by an operator, while nobody held it (docs/design.md D22); `details` says what changed
 
     @property
     def is_terminal(self) -> bool:

@@ -627,6 +627,7 @@ class Migration(migrations.Migration):
                             (22, "moved"),
                             (23, "settle refused"),
                             (24, "restored"),
+                            (25, "edited"),
                         ]
                     ),
                 ),

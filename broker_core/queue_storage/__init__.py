@@ -2,11 +2,12 @@
 
 Each function is a use case (see store.use_cases): call it, `await name.aio(...)`, or compose `name.steps(...)`. All take an
 `actor`; the default is the calling process, with all rights. Rights: Send to put; Listen to get, peek, update and delete; Manage
-to create, change, delete and clear queues; Operate to clear, release, remove and requeue. Errors are those of
+to create, change, delete and clear queues; Operate to clear, edit, release, remove and requeue. Errors are those of
 queue_storage.rules.errors, with the service's codes; nothing is stored or changed when one is raised.
 """
 
 from .changing import Deleted, delete, delete_all, update
+from .editing import edit
 from .getting import get, peek
 from .operating import clear, move, release, remove, requeue_poison
 from .preview import change_options, preview_options

@@ -10,6 +10,7 @@ from broker_core.rabbitmq.connections.state import Tagged
 from broker_core.rabbitmq.definitions import Outcome, Result, export_definitions, import_definitions
 from broker_core.rabbitmq.messages.delivering import acknowledge, get, purge_queue, reject, requeue, take
 from broker_core.rabbitmq.messages.delivery import Delivery
+from broker_core.rabbitmq.messages.editing import edit
 from broker_core.rabbitmq.messages.moving import (
     Back,
     DeadLetterOrigin,

@@ -187,6 +187,7 @@ class MessageDetail:
     body_size:        bytes of the body, which `body` returns.
     transfer:         {"hops": how often it was forwarded, "to": path to which it is being forwarded}; empty: it was sent here.
     encoded:          what the sender encoded, where the other fields do not say it all (docs/messages.md).
+    version:          changes with each change of the message, also with each lock; an edit names the one that it was made of.
     """
 
     row: MessageRow
@@ -201,6 +202,7 @@ class MessageDetail:
     clock: ClockReading
     transfer: Mapping = field(default_factory=dict)
     encoded: bytes | None = None
+    version: str = ""
 
     @property
     def came_from_elsewhere(self) -> bool:
@@ -553,4 +555,5 @@ def _detail(row: Any) -> MessageDetail:
         clock=clock_of(row),
         transfer=row.transfer or {},
         encoded=row.encoded,
+        version=row.version,
     )

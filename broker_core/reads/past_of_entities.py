@@ -43,6 +43,7 @@ RECORDED_LATE = timedelta(minutes=10)  # an event is recorded at most so long af
 _ENDS_LOCK = (
     EventKind.ABANDONED, EventKind.RELEASED, EventKind.LOCK_LOST, EventKind.DEFERRED, EventKind.DEAD_LETTERED, EventKind.RESTORED,
 )  # fmt: skip
+_NO_CHANGE = (EventKind.SETTLE_REFUSED, EventKind.DUPLICATE_DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def _last_kinds(events: Iterable[Any], numbers: Collection[int]) -> dict[int, Ev
     return {
         event.sequence_number: EventKind(event.kind)
         for event in events
-        if event.sequence_number in numbers and event.kind not in (EventKind.SETTLE_REFUSED, EventKind.DUPLICATE_DROPPED)
+        if event.sequence_number in numbers and event.kind not in (*_NO_CHANGE, EventKind.EDITED)
     }
 
 
@@ -199,7 +200,7 @@ def _apply(message: _Message, event: Any, kind: EventKind, lock_column: str) -> 
     if kind in TERMINAL_KINDS:
         message.is_present = False
         return
-    if kind in (EventKind.SETTLE_REFUSED, EventKind.DUPLICATE_DROPPED) or _is_of_earlier_lock(message, event, kind, lock_column):
+    if kind in _NO_CHANGE or _is_of_earlier_lock(message, event, kind, lock_column):
         return
     message.is_present = True
     message.message_id = event.message_id or message.message_id

@@ -3,10 +3,11 @@
 Each function is a use case (see store.use_cases): call it to run it now, `await name.aio(...)` under asyncio, `name.steps(...)`
 to compose. All take an `actor`; the default is the calling process, with all rights. They raise the errors of common.errors, and
 nothing is stored or changed when they do. Rights: Send to send, schedule and cancel, Listen to receive, settle and peek, Operate
-to resubmit and purge.
+to edit, resubmit and purge.
 """
 
 from . import sweeps
+from .messages.editing import edit
 from .messages.moving import move
 from .messages.operating import dead_letter_unlocked, delete_batch, drop_locks, purge, release_locks, release_session, resubmit
 from .messages.reading import RuleRow, explain, rules_of

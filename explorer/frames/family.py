@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import URLPattern, URLResolver, reverse
@@ -71,6 +71,16 @@ class MessageRecord:
     @property
     def last(self) -> Event | None:
         return self.events[-1] if self.events else None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEdit:
+    """What an operator changes in a message. body, properties: None: unchanged. version: of the message that was opened."""
+
+    body: str | None
+    properties: Mapping[str, Any] | None
+    version: str
+    reason: str | None
 
 
 class MessagePage(ABC):
@@ -138,6 +148,32 @@ class LockPages(ABC):
     def release_session(self, address: EntityAddress, session_id: str, reason: str, actor: Actor) -> bool:
         """Release a session. Returns whether it was locked. Raises InvalidArgument if the family has no sessions."""
         raise InvalidArgument("session", "has no lock: entities of this family have no sessions")
+
+
+class FormRows(Protocol):
+    """Rows of a form, as forms/typed.py has them."""
+
+    noun: str
+    entered: list[tuple[str, str, str]]
+    errors: list[str]
+
+    def values(self) -> dict[str, Any]: ...
+
+
+class EditPages(ABC):
+    """How operators edit the family's messages (docs/design.md D22)."""
+
+    @abstractmethod
+    def why_not(self, row: MessageRow) -> str:
+        """Why a message cannot be edited now, and what to do, as a sentence; empty: it can."""
+
+    @abstractmethod
+    def rows(self, data: QueryDict | None, properties: Mapping[str, tuple[str, Any]]) -> FormRows | None:
+        """The form rows of the sender's properties; None: messages have none. data: as posted; None: as stored."""
+
+    @abstractmethod
+    def edit(self, address: EntityAddress, number: int, change: MessageEdit, actor: Actor) -> Any:
+        """Carry out an edit."""
 
 
 class NamespacePages(ABC):
@@ -352,6 +388,7 @@ class FamilyPages(ABC):
     parts: Mapping[str, str]
     message: MessagePage
     locks: LockPages
+    edits: EditPages
     operations: FamilyOperations
     limits: LimitPages
     board: BoardPages

@@ -50,7 +50,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         of_family.state_line(detail, explanation, entity, actor) if detail and isinstance(entity, EntityRow)
         else gone_line(own[-1], entity, of_family, actor)
     )  # fmt: skip
-    application_properties = whole.application_properties if whole else own[0].application_properties
+    application_properties = whole.application_properties if whole else last_properties(own)
     stored = whole.broker_properties if whole else stored_properties(record)
     message_id = record.row.message_id if record.row else own[0].message_id
     facts = [*of_family.facts(record), *properties(stored, of_family)]
@@ -82,10 +82,20 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
             *related.by_properties(stored, message_id, entity.address, _exists(request), _session_id(record)),
         ],
         "actions": of_family.actions(detail, actor) if detail else [],
+        "may_edit": detail is not None
+        and Right.OPERATE | Right.SEE_BODIES in actor.rights
+        and not pages_of(entity.family).edits.why_not(detail.row),
         "is_held": detail is not None and of_family.is_held_by(detail.row, actor),
         "error": done.error,
         **_body(request, entity, number, whole),
     }  # fmt: skip
+
+
+def last_properties(own: Sequence[Event]) -> Mapping[str, tuple[str, Any]]:
+    """The sender's properties of a message that is gone, as last edited."""
+    edits = (event.details.get("properties") for event in reversed(own) if event.kind == EventKind.EDITED)
+    found = next((properties for properties in edits if properties is not None), None)
+    return own[0].application_properties if found is None else {name: (kind, text) for name, (kind, text) in found.items()}
 
 
 def gone_before(last: Event) -> bool:

@@ -64,7 +64,7 @@ def chosen_message(text: str, address: EntityAddress | None, parameter: str) -> 
 
 
 def list_to_return_to(request: HttpRequest) -> str:
-    """The page from whose pane a form was sent without JavaScript; empty: it was sent from the message's own page."""
-    back = request.POST.get("back", "")
+    """The page from whose pane a form was opened, or sent without JavaScript; empty: it was the message's own page."""
+    back = request.POST.get("back") or request.GET.get("back", "")
     safe = url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}, require_https=request.is_secure())
     return back if safe else ""

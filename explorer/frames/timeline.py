@@ -72,6 +72,7 @@ _WORDS = {
     EventKind.MOVED: Words("moved", "forward", "dead"),
     EventKind.SETTLE_REFUSED: Words("settlement refused", "warning", "expired"),
     EventKind.RESTORED: Words("restored", "back", "active"),
+    EventKind.EDITED: Words("edited", "edit", "active"),
 }
 
 _TEXTS = {
@@ -98,6 +99,7 @@ _TEXTS = {
     EventKind.MOVED: "Moved",
     EventKind.SETTLE_REFUSED: "Settlement refused",
     EventKind.RESTORED: "Restored by undoing an operation",
+    EventKind.EDITED: "Edited",
 }
 
 # What a message does after an event of this kind; {0} is the duration.
@@ -114,6 +116,7 @@ _GAPS = {
     EventKind.DEAD_LETTERED: "in dead letters for {0}",
     EventKind.PURGED: "removed for {0}",
     EventKind.RESUBMITTED: "elsewhere for {0}",
+    EventKind.EDITED: "waited {0}",
 }
 
 _REMOVALS = ("archived", "discarded")  # reasons of a purge by an operation
@@ -154,9 +157,10 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
             cause = autopsy(event, events)
             lines.append(Entry(cause.title, words(event.kind), event.at, None, event.actor, cause.history, elsewhere))
             continue
+        text = _edited(event, family) if event.kind == EventKind.EDITED else _text(event, times, texts)
         lines.append(
             Entry(
-                _text(event, times, texts), words(event.kind, family, event.reason), event.at, None, event.actor,
+                text, words(event.kind, family, event.reason), event.at, None, event.actor,
                 _note(event, texts), elsewhere, _links(event, entity_id, sequence_number),
                 event.details.get("repaired_by"), _compared(event),
             )
@@ -266,6 +270,15 @@ def _text(event: Event, times: int, texts: EventTexts) -> str:
     return text
 
 
+def _edited(event: Event, family: Family | None) -> str:
+    """What an operator changed, by the family's names."""
+    if family is None:
+        return _TEXTS[EventKind.EDITED]
+    names = pages_of(family).texts
+    words = {"body": names.body.lower(), "properties": names.application_properties.lower()}
+    return f"Edited the {' and the '.join(words[part] for part in event.details.get('changed', ()))}"
+
+
 def _named(place: LinkedMessage | None) -> str:
     return place.address.path if place and place.address else "a deleted entity"
 
@@ -312,7 +325,9 @@ def _note(event: Event, texts: EventTexts) -> str:
         parts.append(f"new text of {event.details['text_bytes']:,} bytes")
     if "dropped_by" in event.details:
         parts.append(f"released by {actor_name(event.details['dropped_by'])}")
-    if event.kind in (EventKind.LOCK_LOST, EventKind.RELEASED, EventKind.ABANDONED) and event.reason:
+    if event.kind == EventKind.EDITED and event.size is not None and event.size != event.details["size_before"]:
+        parts.append(f"{event.details['size_before']:,} bytes before, {event.size:,} now")
+    if event.kind in (EventKind.LOCK_LOST, EventKind.RELEASED, EventKind.ABANDONED, EventKind.EDITED) and event.reason:
         parts.append(event.reason)
     if "held_by" in event.details:
         parts.append(f"previously leased by {actor_name(event.details['held_by'])}")

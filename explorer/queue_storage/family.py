@@ -17,6 +17,7 @@ from . import presenters, putting, queue, receiver, settings, urls
 from .accounts import StorageAccounts
 from .board import StorageBoard
 from .counts import FIGURES, StorageCounts
+from .editing import StorageEdits
 from .message import StorageMessagePage
 from .operations import StorageOperations
 
@@ -62,6 +63,7 @@ class StoragePages(FamilyPages):
     parts = {name: f"explorer/queue_storage/_{name}.html" for name in _PARTS}
     message = StorageMessagePage()
     locks = StorageLocks()
+    edits = StorageEdits()
     operations = StorageOperations()
     limits = StorageLimits()
     board = StorageBoard()

@@ -46,6 +46,7 @@ EVENTS = EventTexts(
         EventKind.ABANDONED: "waited {0} for the next get",
         EventKind.RELEASED: "waited {0} for the next get",
         EventKind.LOCK_LOST: "waited {0} for the next get",
+        EventKind.EDITED: "waited {0}",
     },
     renewed=("Updated: hidden for longer, with a new pop receipt", "Updated {} times: hidden for longer each time"),
     locked="invisible for {}",

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import MessageDetail
-from explorer.snippets.code import ADDRESS, TIME, Args, Code, Operation, address, advance, arguments, calling, literal
+from explorer.snippets.code import ADDRESS, TIME, Args, Code, Operation, address, advance, arguments, calling, editing, literal
 
 _QUEUES = "from broker_core import queue_storage"
 _PRINT = "for message in messages:\n    print(message.sequence_number, message.dequeue_count, message.text)"
@@ -72,6 +72,7 @@ OPERATIONS = {
     "update": Operation("Update", _by_receipt("queue_storage.update({at}, {id}, {receipt}, visibility_timeout={visibility})")),
     "delete": Operation("Delete", _by_receipt("queue_storage.delete({at}, {id}, {receipt})")),
     "release": Operation("Release lease", calling("queue_storage.release({at}, [{number}])", _QUEUES)),
+    "edit": Operation("Edit", editing("queue_storage.edit", 'text="new text"', _QUEUES)),
     "discard": Operation("Discard", calling("queue_storage.remove({at}, [{number}])", _QUEUES)),
     "requeue": Operation("Requeue", calling("queue_storage.requeue_poison({at}, [{number}])", _QUEUES)),
     "peek": Operation("Peek", calling("for message in queue_storage.peek({at}, 10):\n    print(message.text)", _QUEUES)),
@@ -82,7 +83,7 @@ OPERATIONS = {
 }
 
 OF_ENTITY = {EntityKind.QUEUE: ("put", "get", "delete", "update", "peek", "purge", "create_queue")}
-OF_MESSAGE = ("put", "delete", "update", "release", "discard")
+OF_MESSAGE = ("put", "edit", "delete", "update", "release", "discard")
 OF_DEAD_LETTER = OF_MESSAGE
 
 

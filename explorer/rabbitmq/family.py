@@ -19,6 +19,7 @@ from explorer.rabbitmq.forms.keys import APPLY_TO
 
 from . import connections, policies, queue, queues, states, vocabularies
 from .board import RabbitBoard
+from .editing import RabbitEdits
 from .message import RabbitMessagePage
 from .operations import RabbitOperations
 
@@ -92,6 +93,7 @@ class RabbitPages(FamilyPages):
     parts = {name: f"explorer/rabbitmq/_{name}.html" for name in _PARTS}
     message = RabbitMessagePage()
     locks = RabbitLocks()
+    edits = RabbitEdits()
     operations = RabbitOperations()
     limits = RabbitLimits()
     board = RabbitBoard()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broker_core.rabbitmq.rules import table
+from broker_core.rabbitmq.rules.deaths import is_own
 from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_POLICY, KEYS, value_text
 
 REASONS = {
@@ -131,8 +132,7 @@ def headers(stored: Mapping[str, Any]) -> list[Argument]:
 
 def published_headers(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Headers as plain values, without those that the broker adds when it dead-letters a message."""
-    own = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
-    return {name: table.plain(value) for name, value in table.decode(stored).items() if not name.startswith(own)}
+    return {name: table.plain(value) for name, value in table.decode(stored).items() if not is_own(name)}
 
 
 def properties(of: Any) -> list[tuple[str, str]]:

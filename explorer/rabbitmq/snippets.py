@@ -17,6 +17,7 @@ from explorer.snippets.code import (
     arguments,
     body_literal,
     calling,
+    editing,
     literal,
     plain_properties,
 )
@@ -94,6 +95,7 @@ OPERATIONS = {
     "requeue": Operation("Get and requeue", _get("requeue")),
     "reject": Operation("Get and reject", _get("reject")),
     "release": Operation("Release delivery", calling("rabbitmq.release({at}, [{number}])", _RABBIT)),
+    "edit": Operation("Edit", editing("rabbitmq.edit", 'body=b"new body"', _RABBIT)),
     "purge": Operation("Purge", calling("count = rabbitmq.purge_queue({at})\nprint(count)", _RABBIT)),
     "declare_queue": Operation("Declare queue", _declare_queue),
     "declare_exchange": Operation("Declare exchange", _declare_exchange),
@@ -104,7 +106,7 @@ OPERATIONS = {
 }
 
 OF_ENTITY = {EntityKind.QUEUE: ("publish", "get", "requeue", "reject", "purge", "declare_queue", "bind")}
-OF_MESSAGE = ("publish", "get", "release")
+OF_MESSAGE = ("publish", "edit", "get", "release")
 OF_DEAD_LETTER = OF_MESSAGE
 
 

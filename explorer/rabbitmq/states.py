@@ -57,6 +57,7 @@ EVENTS = EventTexts(
         EventKind.ABANDONED: "was ready for {0}",
         EventKind.RELEASED: "was ready for {0}",
         EventKind.LOCK_LOST: "was ready for {0}",
+        EventKind.EDITED: "was ready for {0}",
     },
     count="returns",
     moved_by_operator=MOVED,

@@ -16,6 +16,7 @@ from explorer.frames.values import Badge
 
 from . import entity, presenters, receiver, send, settings, urls
 from .board import ServiceBusBoard
+from .editing import ServiceBusEdits
 from .keys import SharedAccess
 from .message import ServiceBusMessagePage
 from .namespaces import ServiceBusNamespaces
@@ -82,6 +83,7 @@ class ServiceBusPages(FamilyPages):
     parts = {name: f"explorer/service_bus/_{name}.html" for name in _PARTS}
     message = ServiceBusMessagePage()
     locks = ServiceBusLocks()
+    edits = ServiceBusEdits()
     operations = ServiceBusOperations()
     limits = ServiceBusLimits()
     board = ServiceBusBoard()

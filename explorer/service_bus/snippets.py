@@ -21,6 +21,7 @@ from explorer.snippets.code import (
     arguments,
     body_literal,
     curl_data,
+    editing,
     literal,
     plain_properties,
 )
@@ -233,6 +234,7 @@ OPERATIONS = {
     "release": Operation("Release lock", _call("service_bus.release_locks({at}, [{number}])")),
     "release_all": Operation("Release all locks", _call("count = service_bus.drop_locks({at})\nprint(count)")),
     "cancel": Operation("Cancel", _call("service_bus.cancel_scheduled({at}, [{number}])")),
+    "edit": Operation("Edit", editing("service_bus.edit", 'body=b"new body"', _BUS)),
     "resubmit": Operation("Resubmit", _call("service_bus.resubmit({main}.dead_letter, [{number}])")),
     "discard": Operation("Discard", _call("service_bus.purge({at}, sequence_numbers=[{number}])")),
     "peek": Operation("Peek", _call(_PEEK)),
@@ -252,7 +254,7 @@ OF_ENTITY = {
     EntityKind.TOPIC: ("send", "create_topic", "create_subscription"),
     EntityKind.SUBSCRIPTION: (*RECEIVING, "peek", "purge", "release_all", "create_rule"),
 }
-OF_MESSAGE = ("send", "complete", "abandon", "defer", "dead_letter", "renew", "release", "discard")
+OF_MESSAGE = ("send", "edit", "complete", "abandon", "defer", "dead_letter", "renew", "release", "discard")
 OF_DEAD_LETTER = ("send", "resubmit", "complete", "discard")
 
 

@@ -116,6 +116,17 @@ def calling(text: str, module: str) -> Callable[[EntityAddress, Args], Code]:
     return lambda at, args: Code([module, ADDRESS], text.format(at=address(at), number=args.get("number") or 1))
 
 
+def editing(call: str, content: str, module: str) -> Callable[[EntityAddress, Args], Code]:
+    """An edit of a message. call, content: the use case, and the argument with the new content. module: as in `calling`."""
+
+    def write(at: EntityAddress, args: Args) -> Code:
+        place, number = address(at), args.get("number") or 1
+        lines = f"message = reads.message({place}, {number})\n{call}({place}, {number}, {content}, version=message.version)"
+        return Code([module, ADDRESS, "from broker_core import reads"], lines)
+
+    return write
+
+
 def arguments(values: Mapping[str, Any]) -> str:
     """Named arguments of a call, those that are given, each after a comma."""
     return "".join(f", {name}={literal(value)}" for name, value in values.items() if value is not None)

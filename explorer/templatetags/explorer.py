@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from django import template
 from django.contrib.staticfiles import finders
@@ -301,6 +301,16 @@ def message_url(address: EntityAddress, sequence_number: int, page: str = "messa
 def message_code_url(address: EntityAddress, sequence_number: int) -> str:
     """The URL of what can be done with a message, as code."""
     return f"{reverse('explorer:code', args=(address.namespace, address.path))}?number={sequence_number}"
+
+
+@register.simple_tag(takes_context=True)
+def message_edit_url(context, address: EntityAddress, sequence_number: int) -> str:
+    """The URL of the form that edits a message. From a pane it returns to the list."""
+    url = message_url(address, sequence_number, "message_edit")
+    if not context.get("in_pane"):
+        return url
+    back = reverse("explorer:entity", args=(address.namespace, address.path)) + list_query(context, sequence_number)
+    return f"{url}?{urlencode({'back': back})}"
 
 
 @register.simple_tag

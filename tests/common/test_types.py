@@ -33,7 +33,7 @@ def test_a_status_determines_the_allowed_operations(status, may_send, may_receiv
 def test_terminal_events_are_pinned():
     assert {kind.name for kind in EventKind if not kind.is_terminal} == {
         "SENT", "SCHEDULED", "RECEIVED", "RENEWED", "ABANDONED", "RELEASED", "DEFERRED", "DEAD_LETTERED", "LOCK_LOST",
-        "DUPLICATE_DROPPED", "SETTLE_REFUSED", "RESTORED",
+        "DUPLICATE_DROPPED", "SETTLE_REFUSED", "RESTORED", "EDITED",
     }  # fmt: skip
 
 

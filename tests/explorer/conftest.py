@@ -180,6 +180,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/test-rules/{topic}?subject=vip&session_id=s",
         ],
         "release_locks": [f"/release-locks/{at}"],
+        "message_edit": [f"/edit/{at}/5", f"/edit/{stored}/8"],
         "entity": [
             f"/entities/{at}",
             *(

@@ -27,7 +27,7 @@ ELSEWHERE = {
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/namespace-settings/", "/delete-namespace/", "/rules/", "/delete-rule/",
-             "/operate/", "/release-locks/", "/configuration/export/", "/administration/new-person/",
+             "/operate/", "/release-locks/", "/edit/", "/configuration/export/", "/administration/new-person/",
              "/administration/new-access-policy/",
              "/administration/keys/RootManageSharedAccessKey/", "/administration/keys/app/",
              "/administration/people/somebody/"),
@@ -40,7 +40,8 @@ AZURE = SimpleNamespace(
          "/administration/activity/?q=outcome:maybe",
          "/administration/activity/?before=x", "/entities/{at}?tab=history&cursor=x", "/messages/?q=urn:x",
          "/messages/?q=x&cursor=0.x"),
-    missing=("/entities/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",
+    missing=("/entities/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/edit/{at}/999", "/send/{ns}/none",
+             "/receive/elsewhere/{at}",
              "/operations/999999999/", "/operate/{ns}/none?kind=purge", "/bodies/{at}/999", "/settings/{ns}/none"),
     refusal=(404,),
 )  # fmt: skip
@@ -48,8 +49,8 @@ AZURE.whole = (*AZURE.changes, "/configuration/", "/import-messages/", "/learn/"
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
              "/rabbitmq/move/"),
-    sends=("/rabbitmq/publish/", "/rabbitmq/get/"),
-    whole=("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/"),
+    sends=("/rabbitmq/publish/", "/rabbitmq/get/", "/edit/"),
+    whole=("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/", "/edit/"),
     some=("/rabbitmq/vhosts/{at}/", "/entities/{at}/mail", "/rabbitmq/connections/{at}/"),
     bad=("/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?q=value:x"),
     missing=("/rabbitmq/vhosts/none/", "/rabbitmq/queues/none/", "/entities/{at}/none", "/rabbitmq/policies/user/{at}/none",

@@ -128,6 +128,7 @@ OF_QUEUE = {
 }
 OF_MESSAGE = {
     "send": (one, lambda: counts().active == 2),
+    "edit": (one, lambda: reads.body(QUEUE, 1).content == b"new body"),
     "complete": (lock, lambda: counts().total == 0),
     "abandon": (lock, lambda: row().delivery_count == 1 and counts().locked == 0),
     "defer": (lock, lambda: row().state is MessageState.DEFERRED),
@@ -239,6 +240,7 @@ OF_STORED = {
 }
 OF_STORED_MESSAGE = {
     "put": (put, lambda: queue_storage.approximate_count(STORED) == 2),
+    "edit": (put, lambda: queue_storage.peek(STORED)[0].text == "new text"),
     "delete": (lease, lambda: queue_storage.approximate_count(STORED) == 0),
     "update": (lease, lambda: row(at=STORED).renewals == 1),
     "release": (lease, lambda: len(queue_storage.peek(STORED)) == 1),
@@ -293,6 +295,9 @@ def test_the_code_of_a_rabbitmq_message_runs(ada):
     publish()
     run_python(printed(ada, f"/code/{LETTERS}?number=1")["python"])
     assert counts(LETTERS).active == 2
+    for number in (1, 2):
+        run_python(printed(ada, f"/code/{LETTERS}?number={number}&op=edit")["python"])
+        assert reads.body(LETTERS, number).content == b"new body"
     with rabbitmq.connect(HOST) as connection:
         first, second = (connection.channel().get("letters") for _ in range(2))
         assert (first.body, first.properties.headers, first.properties.message_id) == (
@@ -314,7 +319,7 @@ def test_each_operation_that_is_offered_is_tried():
     """A new one needs a row in these tables."""
     tables = {
         Family.SERVICE_BUS: (OF_QUEUE, OF_MESSAGE), Family.QUEUE_STORAGE: (OF_STORED, OF_STORED_MESSAGE),
-        Family.RABBITMQ: (OF_LETTERS, {"publish", "get", "release"}),
+        Family.RABBITMQ: (OF_LETTERS, {"publish", "edit", "get", "release"}),
     }  # fmt: skip
     for family, (of_queue, of_message) in tables.items():
         module = of._module(family)

@@ -134,6 +134,9 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
     message = w.texts[1]
     policy = {"vhost": w.vhost, "policy": Policy("p", "q", {"max-length": 5})}
     return {
+        "service_bus.messages.editing": {"*": lambda: at | {"sequence_number": 4, "body": b"x", "properties": {"a": 1}}},
+        "queue_storage.editing": {"*": lambda: orders | {"sequence_number": 2, "text": "x"}},
+        "rabbitmq.messages.editing": {"*": lambda: rabbits | {"sequence_number": 2, "body": b"x", "headers": {"a": 1}}},
         "service_bus.messages.operating": {
             "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
             "dead_letter_unlocked": lambda: at | {"sequence_numbers": [4], "reason": "x", "description": "y"},

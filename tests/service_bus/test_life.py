@@ -136,6 +136,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "send with a scheduled time": lambda life: life.send(scheduled_enqueue_at=now(life.queue) + 60 * SECOND),
     "scheduled time is reached": _activate,
     "cancel": lambda life: service_bus.cancel_scheduled(life.queue, [life.number]),
+    "edit": lambda life: service_bus.edit(life.queue, life.number, body=b"edited"),
     "send a duplicate": lambda life: service_bus.send(life.queue, [Message(b"y", message_id="one")]),
     "receive (peek-lock)": lambda life: service_bus.receive(life.place),
     "receive and delete": lambda life: service_bus.receive_and_delete(life.place),

@@ -137,7 +137,7 @@ class ServiceBusCalls(Calls):
     tabs = ("active", "dead-letter", "dead-letter", "all", "scheduled", "deferred")
     acts: ClassVar = {
         "send": 20, "schedule": 4, "cancel": 2, "receive": 26, "take": 4, "settle": 26, "renew": 6, "deferred": 5, "resubmit": 4,
-        "locks": 3, "move": 2, "bury": 2, "purge": 1, "sessions": 8, "change": 1, "passing": 1,
+        "locks": 3, "move": 2, "bury": 2, "edit": 3, "purge": 1, "sessions": 8, "change": 1, "passing": 1,
     }  # fmt: skip
     plain: ClassVar = ("work", "brief", "front", "once", "bad", "low")
     subscriptions: ClassVar = ("all", "reds", "onward")
@@ -253,6 +253,12 @@ class ServiceBusCalls(Calls):
         path = self.dice.choice(self.queues())
         service_bus.dead_letter_unlocked(self.address(path), self.numbers_of(path), self.dice.choice(REASONS), actor=OPERATOR)
 
+    def edit(self) -> None:
+        path = self.dice.choice(self.queues())
+        for number in self.numbers_of(path, 1):
+            body, properties = self.dice.choice(((b"edited" * 5, None), (b"", {}), (None, {"edited": True})))
+            service_bus.edit(self.address(path), number, body=body, properties=properties, actor=OPERATOR)
+
     def purge(self) -> None:
         address = self._list()
         if self.chance(0.5):
@@ -295,7 +301,7 @@ class StorageCalls(Calls):
     tabs = ("all", "all", "leased")
     acts: ClassVar = {
         "put": 22, "get": 28, "delete": 18, "delete_all": 5, "update": 18, "release": 4, "remove": 3, "requeue": 4, "move": 3,
-        "clear": 1,
+        "edit": 3, "clear": 1,
     }  # fmt: skip
 
     def make(self) -> None:
@@ -347,6 +353,11 @@ class StorageCalls(Calls):
         path = self.dice.choice(self.queues())
         queue_storage.release(self.address(path), self.numbers_of(path), reason=self.dice.choice(REASONS), actor=OPERATOR)
 
+    def edit(self) -> None:
+        path = self.dice.choice(self.queues())
+        for number in self.numbers_of(path, 1):
+            queue_storage.edit(self.address(path), number, text=self.dice.choice(("", "edited")), actor=OPERATOR)
+
     def remove(self) -> None:
         path = self.dice.choice(self.queues())
         queue_storage.remove(self.address(path), self.numbers_of(path, 2), actor=OPERATOR)
@@ -367,7 +378,7 @@ class RabbitCalls(Calls):
     family = Family.RABBITMQ
     tabs = ("messages",)
     acts: ClassVar = {
-        "publish": 22, "take": 14, "get": 8, "consume": 10, "settle": 30, "leave": 4, "move": 4, "purge": 1,
+        "publish": 22, "take": 14, "get": 8, "consume": 10, "settle": 30, "leave": 4, "move": 4, "edit": 3, "purge": 1,
         "policy": 2, "passing": 1,
     }  # fmt: skip
     arguments: ClassVar[Mapping[str, dict[str, Any]]] = {
@@ -453,6 +464,12 @@ class RabbitCalls(Calls):
         address, token, actor = self.receipt()
         how = self.dice.choices(("acknowledge", "requeue", "reject"), (50, 30, 20))[0]
         getattr(rabbitmq, how)(address, [token], actor=actor)
+
+    def edit(self) -> None:
+        path = self.dice.choice(self.queues())
+        for number in self.numbers_of(path, 1):
+            body, headers = self.dice.choice(((b"edited" * 5, None), (b"", {}), (None, {"edited": True})))
+            rabbitmq.edit(self.address(path), number, body=body, headers=headers, actor=OPERATOR)
 
     def leave(self) -> None:
         """End the connection: what it holds returns."""

@@ -386,6 +386,39 @@ SELECT sequence_number FROM changed
        -- include: all_changed_or_retry
  ORDER BY sequence_number;
 
+-- name: storage_edit
+-- Replace the text of a message that is not leased and has not expired, if it has this version, for an operator (QS-927). It gets
+-- a new receipt; the old one stops working. No row: there is no such message.
+WITH
+-- include: storage_entity
+,
+judged AS MATERIALIZED (
+    SELECT f.*, NULL::bigint AS most,
+           CASE WHEN f.visible_at > e.now AND f.hold_kind IN (@HOLD_GET, @HOLD_UPDATE) THEN 'held'
+                WHEN f.expires_at <= e.now THEN 'expired'
+                WHEN f.has_changed THEN 'changed' END AS problem
+      FROM entity AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: editable
+                  , m.visible_at, m.visible_at AS held_until, m.hold_kind, m.expires_at
+             FROM vitrine_message AS m
+            WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.sequence_number = %(number)s::bigint FOR UPDATE) AS f),
+allowed AS MATERIALIZED (SELECT * FROM judged WHERE problem IS NULL),
+changed AS (
+    UPDATE vitrine_message AS m
+       SET lock_token =
+               -- include: lock_token
+           ,
+           -- include: edited_columns
+      FROM allowed AS a WHERE m.ctid = a.tid
+ RETURNING m.xmin::text AS version),
+-- include: grown
+,
+-- include: edited
+;
+
 -- fragment: storage_released
 -- Events and ledger rows of `owned`, which are visible now as `changed`.
 affected AS (SELECT * FROM owned),

@@ -25,6 +25,11 @@ FIRST, LAST = "x-first-death-", "x-last-death-"
 ORIGIN_HEADERS = (X_DEATH, BEFORE_MOVE, f"{FIRST}queue")  # the headers that `origin` reads
 
 
+def is_own(header: str) -> bool:
+    """Whether the broker adds the header, when it dead-letters, moves or delivers a message."""
+    return header.startswith((X_DEATH, FIRST, LAST, "x-delivery-count"))
+
+
 class Reason(StrEnum):
     """Why a message died (RMQ-060)."""
 

@@ -81,6 +81,12 @@ def paused_queue(vhost: str, name: str) -> AmqpError:
     )
 
 
+def full_queue(vhost: str, name: str, limit: int) -> AmqpError:
+    """An edit that would exceed the queue's length limit in bytes (RMQ-931)."""
+    problem = f"{queue(vhost, name)} may have {limit} bytes of ready messages and would exceed them"
+    return failed(problem, advice="Nothing was changed. Shorten the body, or raise the queue's length limit.")
+
+
 def failed(problem: str, argument: str | None = None, *, advice: str = "") -> AmqpError:
     return AmqpError("PRECONDITION_FAILED", problem, argument, advice=advice)
 

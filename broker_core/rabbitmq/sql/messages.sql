@@ -831,6 +831,43 @@ counted AS (
 SELECT (SELECT count(*) FROM changed) AS done, (SELECT count(*) FROM walked) AS walked
  WHERE EXISTS (SELECT FROM entity);
 
+-- name: rabbit_edit
+-- Replace the body, the headers, or both, of a ready message that has not expired, if it has this version, for an operator
+-- (RMQ-931). No row: there is no such message.
+WITH
+-- include: rabbit_entity
+,
+judged AS MATERIALIZED (
+    SELECT f.*, NULL::timestamptz AS held_until, (q.effective ->> 'max_length_bytes')::bigint AS most,
+           CASE WHEN f.is_held THEN 'held'
+                WHEN f.expired THEN 'expired'
+                WHEN f.has_changed THEN 'changed'
+                WHEN f.growth > 0 AND (q.effective ->> 'max_length_bytes')::bigint < f.growth + (
+                     SELECT r.bytes FROM
+                            -- include: rabbit_ready_count
+                            AS r) THEN 'full' END AS problem
+      FROM entity AS q
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: editable
+                  , m.lock_token IS NOT NULL AS is_held,
+                  -- include: rabbit_has_expired
+                  AS expired
+             FROM vitrine_message AS m
+            WHERE m.entity_id = q.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.sequence_number = %(number)s::bigint FOR UPDATE) AS f),
+allowed AS MATERIALIZED (SELECT * FROM judged WHERE problem IS NULL),
+changed AS (
+    UPDATE vitrine_message AS m
+       SET
+           -- include: edited_columns
+      FROM allowed AS a WHERE m.ctid = a.tid
+ RETURNING m.xmin::text AS version),
+-- include: grown
+,
+-- include: edited
+;
+
 -- name: rabbit_last_number
 -- The last sequence number assigned in a queue.
 SELECT next_number - 1 AS last_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s;

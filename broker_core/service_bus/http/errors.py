@@ -41,6 +41,8 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.NoSessionAvailable: WireError("com.microsoft:timeout", 408, 40800),
     errors.TransactionEnded: WireError("amqp:transaction:unknown-id", 409, 40902),
     errors.MessageNotFound: WireError("com.microsoft:message-not-found", 404, 40400),
+    errors.MessageHeld: WireError("com.microsoft:message-locked", 409, 40904),
+    errors.MessageChanged: WireError("com.microsoft:precondition-failed", 412, 41200),
     errors.MessageTooLarge: WireError("amqp:link:message-size-exceeded", 403, 40300),
     errors.QuotaExceeded: WireError("amqp:resource-limit-exceeded", 403, 40300),
     errors.NamespaceFull: WireError("amqp:resource-limit-exceeded", 403, 40300),

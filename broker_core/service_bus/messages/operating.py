@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.arguments import require_count, require_reason, whole_numbers
-from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
+from broker_core.common.errors import InvalidArgument, MessageTooLarge
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue, Tier
-from broker_core.runtime.entity_cache import forget
 from broker_core.runtime.keeping import ending
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.room import require_room
@@ -22,7 +21,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
-from .shared import entity_id_of, require_properties_fit, require_sendable, run_on_entity
+from .shared import entity_id_of, entity_status, require_properties_fit, require_sendable, run_on_entity
 from .tidying import end_expired_locks
 
 
@@ -50,7 +49,7 @@ def resubmit(
         yield from require_room(address.namespace)
     if body is not None:
         service_bus.check_body(body)
-        entity_id, status = yield from _entity_status(address)
+        entity_id, status = yield from entity_status(address)
         (row,) = yield call("largest_beside_body", entity_id=entity_id, numbers=numbers)
         if (size := len(body) + row.size) > status.largest:
             raise MessageTooLarge("message", size, status.largest)
@@ -183,7 +182,7 @@ def delete_batch(
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
-    entity_id, status = yield from _entity_status(address)
+    entity_id, status = yield from entity_status(address)
     most = limits(None if status.is_system else Tier(status.tier)).messages_per_batch_delete
     if max_count > most:
         raise InvalidArgument(
@@ -216,7 +215,7 @@ def purge(
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     numbers = None if sequence_numbers is None else whole_numbers(sequence_numbers)
-    entity_id, status = yield from _entity_status(address)
+    entity_id, status = yield from entity_status(address)
     total = 0
     for state in states:
         # enqueued_at of a scheduled message is when it was accepted, so one cut-off serves every state.
@@ -230,15 +229,6 @@ def purge(
             if done < limit:
                 break
     return total
-
-
-def _entity_status(address: EntityAddress) -> Steps:
-    entity_id = yield from entity_id_of(address)
-    rows = yield call("entity_status", entity_id=entity_id)
-    if not rows:
-        forget(address)
-        raise EntityNotFound(str(address))
-    return entity_id, rows[0]
 
 
 def _purge_batch(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_core.common.errors import EntityDisabled, NotAllowed
+from broker_core.common.errors import EntityDisabled, EntityNotFound, NotAllowed
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
 from broker_core.runtime import entity_cache
 from broker_core.runtime.entity_cache import CachedEntity
@@ -25,6 +25,16 @@ def cached_entity(address: EntityAddress) -> Steps[CachedEntity]:
 def entity_id_of(address: EntityAddress) -> Steps[int]:
     """The id of the entity behind an address. Raises EntityNotFound, and NotAllowed for one of another family."""
     return (yield from cached_entity(address)).id
+
+
+def entity_status(address: EntityAddress) -> Steps:
+    """The id of the entity, and its row of the statement of this name. Raises EntityNotFound."""
+    entity_id = yield from entity_id_of(address)
+    rows = yield call("entity_status", entity_id=entity_id)
+    if not rows:
+        entity_cache.forget(address)
+        raise EntityNotFound(str(address))
+    return entity_id, rows[0]
 
 
 def on_entity(address: EntityAddress, attempt: Callable[[CachedEntity], Steps]) -> Steps:

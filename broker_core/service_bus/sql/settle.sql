@@ -298,6 +298,59 @@ SELECT sequence_number, (SELECT forward_dead_lettered_messages_to IS NOT NULL FR
        -- include: all_failed_changed_or_retry
 ;
 
+-- name: edit
+-- Replace the body, the application properties, or both, of a message of the main list that nobody holds and that has not
+-- expired, if it has this version (SB-079). No row: there is no such message.
+WITH
+-- include: entity
+,
+judged AS MATERIALIZED (
+    SELECT f.*, e.max_size AS most,
+           CASE WHEN f.held_until > e.now THEN 'held'
+                WHEN f.state <> @STATE_SCHEDULED AND f.ends_at <= e.now THEN 'expired'
+                WHEN f.has_changed THEN 'changed'
+                WHEN f.growth > 0 AND e.max_size < f.growth + (
+                     -- Copies are counted at their topic (SB-012).
+                     SELECT sum(u.bytes_sent + u.removed)
+                       FROM vitrine_entity AS s
+                      CROSS JOIN LATERAL (
+                            SELECT c.bytes_sent, (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
+                                                   WHERE b.entity_id = s.id AND b.until IS NULL)
+                                   + (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d
+                                       WHERE d.entity_id = s.id) AS removed
+                              FROM vitrine_entity_counter AS c WHERE c.entity_id = s.id) AS u
+                      WHERE (s.id = e.root_id OR s.topic_id = e.root_id) AND s.deleted_at IS NULL) THEN 'full' END AS problem
+      FROM (SELECT e.*, r.id AS root_id, r.max_size_in_megabytes * 1048576::bigint AS max_size
+              FROM entity AS e JOIN vitrine_entity AS r ON r.id = coalesce(e.topic_id, e.id)) AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: editable
+                  , m.locked_until AS held_until,
+                  coalesce(m.expires_at, m.enqueued_at + e.default_message_time_to_live) AS ends_at
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN
+              AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(number)s::bigint
+              FOR UPDATE) AS f),
+allowed AS MATERIALIZED (SELECT * FROM judged WHERE problem IS NULL),
+changed AS (
+    UPDATE vitrine_message AS m
+       SET
+           -- include: edited_columns
+      FROM allowed AS a WHERE m.ctid = a.tid
+ RETURNING m.xmin::text AS version),
+-- As in `grown`. A topic has the upper bound of its copies' bytes; it comes first, as when it publishes.
+counters AS MATERIALIZED (
+    SELECT c.entity_id, c.entity_id = e.id AS is_own, a.growth
+      FROM allowed AS a CROSS JOIN entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id IN (e.topic_id, e.id)
+     WHERE a.growth > 0 ORDER BY c.entity_id FOR UPDATE OF c),
+grown AS (
+    UPDATE vitrine_entity_counter AS c
+       SET bytes_sent = c.bytes_sent + CASE WHEN l.is_own THEN l.growth ELSE 0 END,
+           copies_bound = c.copies_bound + CASE WHEN l.is_own THEN 0 ELSE l.growth END
+      FROM counters AS l WHERE c.entity_id = l.entity_id),
+-- include: edited
+;
+
 -- fragment: renewed
 -- Extend the locks of `owned` to lock_duration from now.
 changed AS (

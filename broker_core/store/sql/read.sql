@@ -798,7 +798,7 @@ SELECT
 -- include: clock_columns
 -- include: message_columns
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
-       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.xmin::text AS version
   FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
  WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
@@ -818,7 +818,8 @@ SELECT
 -- include: clock_columns
 -- include: message_columns
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
-       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body,
+       m.xmin::text AS version
   FROM clock AS c CROSS JOIN sized AS s JOIN vitrine_message AS m ON m.ctid = s.tid
  WHERE s.before < %(max_bytes)s::bigint
  ORDER BY m.sequence_number;
@@ -1339,7 +1340,8 @@ SELECT e.now, e.auto_delete_on_idle AS after,
 -- before, after: the instants of the events around it; after_recorded: when that one was recorded. first: of the first event.
 WITH last AS MATERIALIZED (
     SELECT sequence_number, max(at) FILTER (WHERE at < %(at)s::timestamptz) AS before, min(at) AS first,
-           max(event_id * 32 + kind) FILTER (WHERE kind NOT IN (@EVENT_SETTLE_REFUSED, @EVENT_DUPLICATE_DROPPED)) AS last
+           max(event_id * 32 + kind) FILTER (
+               WHERE kind NOT IN (@EVENT_SETTLE_REFUSED, @EVENT_DUPLICATE_DROPPED, @EVENT_EDITED)) AS last
       FROM vitrine_message_event WHERE entity_id = %(entity_id)s AND at <= %(at)s::timestamptz
      GROUP BY sequence_number
 ), later AS (

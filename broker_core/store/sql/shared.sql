@@ -188,6 +188,45 @@ SELECT CASE fate WHEN 'dead_letter' THEN @EVENT_DEAD_LETTERED ELSE @EVENT_EXPIRE
     SELECT %(kept_slot)s::smallint, %(kept_for)s::interval, %(entity_id)s::bigint, k.sequence_number, k.body_kind, k.properties,
            k.application_properties, k.encoded, k.body
 
+-- fragment: editable
+-- What an edit needs of the message `m`, which it locks (docs/design.md D22). xmin changes with each change of a row.
+m.ctid AS tid, m.state, m.sequence_number, m.delivery_count, m.message_id, m.enqueued_at, m.size, m.locked_by AS held_by,
+%(size)s::int - m.size AS growth, m.xmin::text IS DISTINCT FROM %(version)s::text AS has_changed
+
+-- fragment: edited_columns
+-- A new body is plain bytes. Sections that the sender encoded stay: the columns decide where both say something.
+body = coalesce(%(body)b::bytea, m.body),
+body_kind = CASE WHEN %(body)b::bytea IS NULL THEN m.body_kind ELSE @BODY_DATA END,
+application_properties = CASE WHEN %(properties)s::jsonb IS NULL THEN m.application_properties
+                              ELSE nullif(%(properties)s::jsonb, '{}') END,
+size = %(size)s::int
+
+-- fragment: grown
+-- More bytes count as sent, fewer as removed (fragment edited): sends rely on it that the ledger has no other differences.
+grown AS (
+    UPDATE vitrine_entity_counter AS c SET bytes_sent = c.bytes_sent + a.growth
+      FROM allowed AS a WHERE c.entity_id = %(entity_id)s AND a.growth > 0)
+
+-- fragment: edited
+-- The event and the ledger row of a message that was edited, and the answer: its new version, or what is against it.
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size, enqueued_at,
+                                       message_id, reason, details)
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_EDITED, a.sequence_number, a.delivery_count, %(size)s::int,
+           a.enqueued_at, a.message_id, %(reason)s,
+           jsonb_build_object('size_before', a.size, 'changed', array_remove(ARRAY[
+               CASE WHEN %(body)b::bytea IS NOT NULL THEN 'body' END,
+               CASE WHEN %(properties)s::jsonb IS NOT NULL THEN 'properties' END], NULL))
+           || CASE WHEN pg_column_size(%(properties)s::jsonb) <= 4096
+                   THEN jsonb_build_object('properties', %(properties)s::jsonb) ELSE '{}' END
+      FROM allowed AS a, entity AS e WHERE e.history_level > @HISTORY_OFF),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes)
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, state, 0, growth FROM allowed WHERE growth < 0)
+SELECT j.problem, j.held_by, j.held_until, j.most, c.version
+  FROM judged AS j LEFT JOIN changed AS c ON true
+ WHERE (SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM allowed) THEN true ELSE vitrine_try_again() END)
+
 -- name: kept_entities
 -- The entities whose ended messages are kept (docs/design.md D20): how long, and in which slot those that end now are stored. A
 -- clock that is not real may need the longest time for any period. used: how many bytes are stored. highest: the highest id of an

@@ -26,6 +26,7 @@ class Kind:
     MOVED = 22
     SETTLE_REFUSED = 23
     RESTORED = 24
+    EDITED = 25
 
 
 # After these, the entity no longer has a message of this number.
@@ -36,6 +37,6 @@ TERMINAL = (
 # A message's life in a list ends when it leaves the list for good. An activated message continues under a new number.
 LIFE_ENDS = (*(kind for kind in TERMINAL if kind != Kind.ACTIVATED), Kind.DEAD_LETTERED)
 BEGINNINGS = (Kind.SENT, Kind.SCHEDULED, Kind.PUBLISHED)
-NO_CHANGE = (Kind.RENEWED, Kind.DUPLICATE_DROPPED, Kind.SETTLE_REFUSED)  # a delivery goes on
+NO_CHANGE = (Kind.RENEWED, Kind.DUPLICATE_DROPPED, Kind.SETTLE_REFUSED, Kind.EDITED)  # a delivery goes on
 
 GENERATED = "generated"  # with which the actor of generated history begins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import QueryDict
@@ -16,13 +16,23 @@ Row = tuple[str, str, str]  # name, type, text
 class TypedRows:
     """The rows of a form with the fields prefix_name, prefix_type and prefix_value, each once per row.
 
-    noun: for a row, for labels and errors. least: the minimum number of rows shown.
+    noun: for a row, for labels and errors. least: the minimum number of rows shown. kept: the values of rows that are left as
+    they are, where the text does not say it all.
     """
 
     types: Sequence[str]
 
-    def __init__(self, prefix: str, noun: str, data: QueryDict | None, initial: Sequence[Row] = (), *, least: int = EMPTY_ROWS):
-        self.prefix, self.noun, self._least = prefix, noun, least
+    def __init__(
+        self,
+        prefix: str,
+        noun: str,
+        data: QueryDict | None,
+        initial: Sequence[Row] = (),
+        *,
+        least: int = EMPTY_ROWS,
+        kept: Mapping[Row, Any] | None = None,
+    ):
+        self.prefix, self.noun, self._least, self._kept = prefix, noun, least, kept or {}
         self.entered = list(initial) if data is None else _entered(data, prefix)
         self.errors: list[str] = []
 
@@ -38,7 +48,8 @@ class TypedRows:
         for name, kind, text in self.entered:
             try:
                 self.check_name(name.strip(), values)
-                values[name.strip()] = self.value(name.strip(), kind, text)
+                row = (name, kind, text)
+                values[name.strip()] = self._kept[row] if row in self._kept else self.value(name.strip(), kind, text)
             except InvalidArgument as exc:
                 self.errors.append(str(exc))
         return values

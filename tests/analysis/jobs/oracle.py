@@ -21,7 +21,7 @@ MOST_CHARACTERS = 120  # of a normalised error
 
 BEGINNINGS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
 _DELIVERY_ENDS = (EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED, EventKind.LOCK_LOST)  # the life goes on
-NO_CHANGE = (EventKind.RENEWED, EventKind.DUPLICATE_DROPPED, EventKind.SETTLE_REFUSED)  # a delivery goes on
+NO_CHANGE = (EventKind.RENEWED, EventKind.DUPLICATE_DROPPED, EventKind.SETTLE_REFUSED, EventKind.EDITED)  # a delivery goes on
 READ = [
     *("event_id", "xid", "at", *LIST, "kind", "locked_until", "actor", "session_id", "size", "time_to_live_us"),
     *("entity_time_to_live_us", "topic_time_to_live_us", "link", "linked_entity_id", "linked_sequence_number"),

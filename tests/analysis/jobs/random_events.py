@@ -81,6 +81,8 @@ class Message:
                 self._event(K.RESTORED, enqueued_at=self.enqueued, actor="operator")
                 self.state = "active"
             return
+        if self.state == "active" and self.subqueue == 0 and self.dice.random() < 0.1:
+            self._event(K.EDITED, size=self.dice.randint(1, 999), actor="operator")
         self._receive_or_end() if self.state == "active" else self._go_on()
 
     def _end(self, kind: K, **values: Any) -> None:

@@ -191,6 +191,8 @@ def concrete_refusals() -> list[BrokerError]:
         errors.NoSessionAvailable("demo/q", 60),
         errors.TransactionEnded("was rolled back"),
         errors.MessageNotFound("demo/q", [7], "message"),
+        errors.MessageHeld("demo/q", 7, "lock", "process:slow", None),
+        errors.MessageChanged("demo/q", 7),
         errors.MessageTooLarge("message", 300_000, 262_144),
         errors.QuotaExceeded("demo/q", 2**30),
         errors.NamespaceFull("demo", 2**30),
