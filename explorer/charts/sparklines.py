@@ -82,7 +82,8 @@ class Trend:
 class Spark:
     """Messages per minute: points of two SVG polylines in a plot of `SPARK_WIDTH` by `SPARK_HEIGHT` units.
 
-    top: the value at the upper edge of the plot. words: a description. both: whether there are outgoing messages.
+    top: the value at the upper edge of the plot. words: a description. both: whether there are outgoing messages. deploys: the
+    place of each, and its name.
     """
 
     sent: str
@@ -90,6 +91,7 @@ class Spark:
     top: int
     words: str
     both: bool
+    deploys: tuple[tuple[float, str], ...] = ()
 
 
 def minutes(points: Sequence[TrafficPoint]) -> list[Minute]:
@@ -189,11 +191,16 @@ def trend(numbers: Sequence[int], noun: str) -> Trend | None:
 
 
 def spark(
-    points: Sequence[TrafficPoint], *, completes: bool = True, words: tuple[str, str] = ("sent", "completed")
+    points: Sequence[TrafficPoint],
+    *,
+    completes: bool = True,
+    words: tuple[str, str] = ("sent", "completed"),
+    deploys: Sequence[tuple[datetime, str]] = (),
 ) -> Spark | None:
     """The traffic as two lines with a common scale; None without traffic.
 
-    completes: False for an entity that completes no messages. words: the verbs for incoming and outgoing messages.
+    completes: False for an entity that completes no messages. words: the verbs for incoming and outgoing messages. deploys: when
+    each was, and its name.
     """
     sent, completed = by_minute(points, lambda point: point.sent), by_minute(points, lambda point: point.completed)
     highest = max([*sent, *completed], default=0)
@@ -206,7 +213,11 @@ def spark(
         for name, values in (("sent", sent), ("completed", completed))
     }
     described = f"{sum(sent):,} {words[0]} and {sum(completed):,} {words[1]}" if completes else f"{sum(sent):,} published"
-    return Spark(**drawn, top=top, words=f"{described} in the last {SPARK_MINUTES} minutes", both=completes)
+    described += f" in the last {SPARK_MINUTES} minutes"
+    time = linear(points[0].at, points[-1].at + timedelta(seconds=points[-1].seconds), 0, SPARK_WIDTH)
+    marks = tuple((time(at), name) for at, name in deploys if points[0].at <= at)
+    described += "".join(f"; deploy {name} at {at:%H:%M} UTC" for at, name in deploys if points[0].at <= at)
+    return Spark(**drawn, top=top, words=described, both=completes, deploys=marks)
 
 
 def by_minute(points: Sequence[TrafficPoint], count: Callable[[TrafficPoint], int]) -> list[int]:

@@ -16,7 +16,7 @@ KEPT_SECONDS = 2.0
 SHARE = 0.02  # of the time may be spent reading a value: what takes long to read is kept for longer
 LARGE = 20_000  # entities, from which their sums are kept, with their age
 SHARE_OF_LARGE = 0.1
-MOST_KEPT = 50  # keys with such sums
+MOST_KEPT = 50  # keys with such values
 
 
 class Recent(Generic[T]):
@@ -49,7 +49,7 @@ class Recent(Generic[T]):
 
 
 class CacheByKey(Generic[T]):
-    """Sums of very many entities, by what they are of. Those of the MOST_KEPT keys asked for last are kept."""
+    """Values by what they are of, as sums of very many entities. Those of the MOST_KEPT keys asked for last are kept."""
 
     def __init__(self) -> None:
         self._kept: LRUCache[Hashable, Recent[T]] = LRUCache(MOST_KEPT)

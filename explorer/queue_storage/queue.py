@@ -15,6 +15,7 @@ from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
+from explorer.frames.deploys import recent_deploys
 from explorer.frames.filtering import status_of
 from explorer.frames.forms.queries import HISTORY, RECEIVERS, StorageQuery
 from explorer.frames.head import HEAD, Tag, page_url
@@ -67,7 +68,8 @@ def _head(request: HttpRequest, entity: EntityRow, context: Mapping[str, Any]) -
     address, actor = entity.address, request.actor
     stored = queue_storage.get_queue(address, actor=actor)
     poison = sibling(stored.poison, request) if stored.poison else None
-    traffic = spark(reads.traffic(address, SPARK_MINUTES, actor=actor), words=("put", "deleted"))
+    points, deploys = reads.traffic(address, SPARK_MINUTES, actor=actor), recent_deploys(address.namespace)
+    traffic = spark(points, words=("put", "deleted"), deploys=deploys)
     return {
         "stored": stored,
         "poison": poison,

@@ -20,6 +20,7 @@ from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
+from explorer.frames.deploys import recent_deploys
 from explorer.frames.filtering import filter_of, list_context
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
@@ -198,9 +199,10 @@ def _of_queue(queue: StoredQueue, entity: EntityRow, top: QueueHead, may: May) -
 
 def _head(request: HttpRequest, entity: EntityRow, queue: StoredQueue, top: QueueHead, may: May) -> Any:
     """The head of the page, with the traffic of the last minutes."""
-    traffic = reads.traffic(queue.address, SPARK_MINUTES, actor=request.actor)
+    points, deploys = reads.traffic(queue.address, SPARK_MINUTES, actor=request.actor), recent_deploys(queue.address.namespace)
+    traffic = spark(points, words=("arrived", "acknowledged"), deploys=deploys)
     settings = effective_settings(rabbitmq.effective(queue.address, actor=request.actor))
-    return queue_head(entity, may, queue, top, settings, spark(traffic, words=("arrived", "acknowledged")))
+    return queue_head(entity, may, queue, top, settings, traffic)
 
 
 def _listing_of(

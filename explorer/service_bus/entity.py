@@ -15,6 +15,7 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
+from explorer.frames.deploys import recent_deploys
 from explorer.frames.filtering import filter_of, list_context, status_of
 from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.frames.head import HEAD
@@ -94,7 +95,8 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 def _head(request: HttpRequest, entity: EntityRow, may: May) -> dict:
     address, actor = entity.address, request.actor
     effective = entities.effective(address, actor=actor)
-    traffic = spark(reads.traffic(address, SPARK_MINUTES, actor=actor), completes=entity.holds_messages)
+    points, deploys = reads.traffic(address, SPARK_MINUTES, actor=actor), recent_deploys(address.namespace)
+    traffic = spark(points, completes=entity.holds_messages, deploys=deploys)
     return {
         "settings": settings_of(effective, entity.kind),
         "head": head(entity, may, effective, traffic),

@@ -8,10 +8,12 @@ import pytest
 from django.urls import reverse
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, EventKind
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, EventKind, Right
+from broker_core.rabbitmq import Publication
 from broker_core.reads import Event
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
+from explorer.charts.changes import mark_deploy
 from explorer.frames.head import pauses
 from explorer.frames.receivers import summarised
 from explorer.models import AuditRecord
@@ -348,3 +350,16 @@ def test_an_exchange_and_an_empty_topic_have_no_oldest_messages(one_of_each, as_
     exchange = reverse("explorer:rabbitmq_exchange", args=(rabbits.namespace, "amq.topic"))
     for url in (f"/entities/{topic}", exchange):
         assert "oldest-messages" not in body_of(as_("viewer").get(url))
+
+
+def test_the_chart_of_the_head_marks_the_newest_deploys_of_the_namespace(one_of_each, as_):
+    queue, stored, rabbits = one_of_each
+    service_bus.send(queue, [Message(b"x")])
+    queue_storage.put(stored, "x")
+    rabbitmq.publish(rabbits.namespace, [Publication(b"x", routing_key=rabbits.path)])
+    deployer = Actor("user", "ada", Right.ALL)
+    for name in ("first", "second 2", "third", "fourth"):
+        mark_deploy(name, {address.namespace for address in one_of_each}, actor=deployer)
+    for address in one_of_each:
+        page = body_of(as_("viewer").get(f"/entities/{address}"))
+        assert page.count('class="deploy"') == 3 and "; deploy second 2 at " in page and "deploy first" not in page

@@ -335,6 +335,14 @@ def test_a_chart_without_traffic_is_omitted_and_the_highest_value_touches_the_to
     assert sparklines.spark(points).sent == "0,38.0 110,0.0 220,22.8"
 
 
+def test_a_chart_marks_the_deploys_of_its_minutes():
+    points = [TrafficPoint(NOON + timedelta(minutes=i), 60, 1, 0, 0) for i in range(30)]
+    deploys = [(NOON - timedelta(seconds=1), "too old"), (NOON, "a 1"), (NOON + timedelta(minutes=15), "b 2")]
+    drawn = sparklines.spark(points, deploys=deploys)
+    assert drawn.deploys == ((0, "a 1"), (110, "b 2"))
+    assert drawn.words.endswith("in the last 30 minutes; deploy a 1 at 12:00 UTC; deploy b 2 at 12:15 UTC")
+
+
 def test_a_chart_sums_complete_minutes():
     points = [TrafficPoint(NOON, 10, 1, 0, 0) for _ in range(15)]
     assert sparklines.by_minute(points, lambda point: point.sent) == [3, 6, 6]
