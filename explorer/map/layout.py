@@ -16,11 +16,11 @@ from .graph import Edge, Graph, Kind, Node
 
 LEAST_WIDTH = 1016
 MARGIN, SENDER_WIDTH, ENTITY_WIDTH, RECEIVER_WIDTH = 12, 150, 196, 160
-DEAD_WIDTH = 124
+DEAD_WIDTH = 136
 LEAST_SPACE = 72  # between two layers
 HEIGHTS = {Kind.ENTITY: 28, Kind.GROUP: 28, Kind.EXCHANGE: 22, Kind.SENDER: 20, Kind.RECEIVER: 20, Kind.NOBODY: 20, Kind.DEAD: 20}
-CROSSING, GAP, BAND_GAP = 4, 4, 8  # with the gap, a node is a target of 24
-HEAD, BAND_HEAD = 24, 20  # the titles of the columns, and of a band
+CROSSING, GAP, BAND_GAP = 4, 4, 6  # with the gap, a node is a target of 24
+HEAD, BAND_HEAD = 20, 20  # the titles of the columns, and of a band, above its senders
 MOST_LAYERS = 6  # of entities and exchanges
 
 
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A namespace's part of the map. y: its upper edge, with its name below it."""
+    """A namespace's part of the map. y: its upper edge, with its name below it, above the senders."""
 
     name: str
     y: int
@@ -83,9 +83,8 @@ def placed(graph: Graph) -> Drawing:
     names = list(dict.fromkeys(node.band for node in graph.nodes.values()))
     for name in names:
         bands.append(Band(name, y))
-        y += BAND_HEAD if len(names) > 1 else 0
         inside = [key for key, node in graph.nodes.items() if node.band == name]
-        tops, crossed, height = _band(graph, layers, inside, last)
+        tops, crossed, height = _band(graph, layers, inside, last, BAND_HEAD if len(names) > 1 else 0)
         for key, top in tops.items():
             node, layer = graph.nodes[key], layers[key]
             boxes[key] = Box(node, xs[layer], round(y + top), _width(node, widths[layer]), HEIGHTS[node.kind])
@@ -94,7 +93,7 @@ def placed(graph: Graph) -> Drawing:
     lines = tuple(_line(edge, boxes, crossings, layers, xs, widths) for edge in graph.edges.values())
     titles = [(xs[0], "Senders"), (xs[1], "Topics, exchanges, queues"), (xs[last], "Receivers")]
     titles += [(xs[2], "Subscriptions, bound queues, dead letters")] if last > 2 else []
-    return Drawing(width, y, tuple(boxes.values()), lines, tuple(bands), tuple(sorted(titles)))
+    return Drawing(width, y - BAND_GAP + GAP, tuple(boxes.values()), lines, tuple(bands), tuple(sorted(titles)))
 
 
 def layers_of(graph: Graph) -> dict[str, int]:
@@ -115,9 +114,12 @@ def layers_of(graph: Graph) -> dict[str, int]:
     return layers | {key: 0 for key, node in graph.nodes.items() if node.kind is Kind.SENDER}
 
 
-def spread(preferred: Sequence[float], heights: Sequence[float], gap: float) -> list[float]:
-    """Tops for boxes in this order, without overlaps and not above 0, so that the squares of their distances from the preferred
-    middles are least: boxes that would overlap move as a block around the mean of what they want."""
+def spread(
+    preferred: Sequence[float], heights: Sequence[float], gap: float, *, first: float = 0, bottom: float | None = None
+) -> list[float]:
+    """Tops for boxes in this order, without overlaps and not above `first`, so that the squares of their distances from the
+    preferred middles are least: boxes that would overlap move as a block around the mean of what they want. bottom: none ends
+    below it, if there is room for all of them above it."""
     blocks: list[list[float]] = []  # the preferred top of a block, its boxes, its height with gaps
     for middle, height in zip(preferred, heights, strict=True):
         blocks.append([middle - height / 2, 1, height + gap])
@@ -127,9 +129,11 @@ def spread(preferred: Sequence[float], heights: Sequence[float], gap: float) -> 
             before[0] = (before[0] * before[1] + (top - before[2]) * boxes) / (before[1] + boxes)
             before[1] += boxes
             before[2] += tall
-    tops, at, sizes = [], 0.0, iter(heights)
-    for top, boxes, _ in blocks:
-        at = max(at, top)
+    room = None if bottom is None else max(bottom + gap, first + sum(heights) + gap * len(heights))
+    tops, at, sizes = [], first, iter(heights)
+    for i, (top, boxes, _) in enumerate(blocks):
+        lowest = top if room is None else room - sum(block[2] for block in blocks[i:])
+        at = max(at, min(top, lowest))
         for _ in range(int(boxes)):
             tops.append(at)
             at += next(sizes) + gap
@@ -171,8 +175,9 @@ def _width(node: Node, column: int) -> int:
     return DEAD_WIDTH if node.kind is Kind.DEAD else column
 
 
-def _band(graph: Graph, layers: Mapping[str, int], inside: Sequence[str], last: int):
-    """The tops of a band's nodes and of the crossings of its edges, from the band's upper edge, and its height."""
+def _band(graph: Graph, layers: Mapping[str, int], inside: Sequence[str], last: int, head: float):
+    """The tops of a band's nodes and of the crossings of its edges, from the band's upper edge, and its height. No column is
+    higher than that of the first entities if there is room for it. head: the height of the name above the senders."""
     edges = [edge for edge in graph.edges.values() if edge.source in set(inside)]
     columns: list[list] = [[key for key in inside if layers[key] == layer] for layer in range(last + 1)]
     before: dict = defaultdict(list)  # what leads to a node or crossing
@@ -195,9 +200,10 @@ def _band(graph: Graph, layers: Mapping[str, int], inside: Sequence[str], last: 
     tops: dict = {}
     middles: dict = {}
 
-    def place(column: list, preferred: Mapping) -> None:
+    def place(column: list, preferred: Mapping, highest: float = 0) -> None:
         ordered = sorted(column, key=lambda key: preferred.get(key, 1e9))  # stable: in order of names where none is preferred
-        new_tops = spread([preferred.get(key, 1e9) for key in ordered], [height(key) for key in ordered], GAP)
+        heights = [height(key) for key in ordered]
+        new_tops = spread([preferred.get(key, 1e9) for key in ordered], heights, GAP, first=highest, bottom=at - GAP)
         for key, top in zip(ordered, new_tops, strict=True):
             tops[key], middles[key] = top, top + height(key) / 2
 
@@ -212,7 +218,7 @@ def _band(graph: Graph, layers: Mapping[str, int], inside: Sequence[str], last: 
     for key, sources in before.items():
         for source in sources:
             after[source].append(key)
-    place(columns[0], _means(columns[0], after, middles, at))
+    place(columns[0], _means(columns[0], after, middles, at), head)
     bottom = max((top + height(key) for key, top in tops.items()), default=0)
     return (
         {key: top for key, top in tops.items() if not isinstance(key, tuple)},

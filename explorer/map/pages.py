@@ -42,6 +42,7 @@ STEPS = (0, 6, 60, 600, 6_000)  # messages a minute from which an edge is wider
 FULL_BAR, BAR_WIDTH = 100_000, 72  # the bar is logarithmic
 _BASELINES = {Kind.ENTITY: 13, Kind.GROUP: 13, Kind.EXCHANGE: 15}  # of names; of the others: 14
 NAME_LENGTH = {Kind.ENTITY: 17, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
+BAND_NAME_LENGTH = 20
 NAME_X, LETTER, NOTE_SPACE, NOTE_LETTER = 12, 6.9, 8, 6.2  # where a sender's or receiver's name begins; widths of its letters
 ICON_NAME_X = 28  # where a name begins beside an icon
 
@@ -148,7 +149,7 @@ class ShownEdge:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The map. spots: what it stands for. about: each namespace in a few words. minutes: what the rates of edges are based on."""
+    """The map. spots: what it stands for. namespaces: by name. minutes: what the rates of edges are based on."""
 
     drawing: Drawing
     nodes: tuple[ShownNode, ...]
@@ -156,16 +157,18 @@ class Picture:
     spots: Spots
     seconds: float
     graph: Graph
-    about: Mapping[str, str]
+    namespaces: Mapping[str, NamespaceRow]
 
     @property
     def minutes(self) -> str:
         return presenters.age(timedelta(seconds=round(self.seconds)))
 
     @property
-    def bands(self) -> list[tuple[Band, str]]:
-        """The namespaces, each with a few words about it; none where only one is shown."""
-        return [(band, self.about[band.name]) for band in self.drawing.bands] if len(self.drawing.bands) > 1 else []
+    def bands(self) -> list[tuple[Band, str, NamespaceRow]]:
+        """The namespaces, each with its name as it fits above the senders; none where only one is shown."""
+        if len(self.drawing.bands) < 2:
+            return []
+        return [(band, _clipped(band.name, BAND_NAME_LENGTH), self.namespaces[band.name]) for band in self.drawing.bands]
 
     def ways(self, database: connections.Database, flow: Flow) -> Iterable[str]:
         """The ids of the edges on which the feed shows a message."""
@@ -248,8 +251,7 @@ def draw(
     nodes = tuple(_node(box, entries, known[box.node.band], faults) for box in drawing.boxes)
     by_key = {node.box.node.key: node for node in nodes}
     edges = tuple(_edge(line, graph, by_key, flows.seconds) for line in drawing.lines)
-    about = {name: " · ".join(filter(None, (row.description, pages_of(row.family).title))) for name, row in known.items()}
-    return Picture(drawing, nodes, edges, spots, flows.seconds, graph, about)
+    return Picture(drawing, nodes, edges, spots, flows.seconds, graph, known)
 
 
 def _program_faults(namespace: NamespaceRow | None, actor: Actor) -> Mapping[str, str]:

@@ -132,6 +132,24 @@ def test_boxes_have_their_preferred_position_or_share_the_space():
     assert layout.spread([0, 0], [10, 10], 4) == [0, 14]
 
 
+def test_boxes_end_above_a_bottom_if_there_is_room_for_them():
+    assert layout.spread([100], [10], 4, bottom=50) == [40]
+    assert layout.spread([20, 100], [10, 10], 4, bottom=50) == [15, 40]
+    assert layout.spread([90, 100], [10, 10], 4, bottom=50) == [26, 40]
+    assert layout.spread([90, 100], [10, 10], 4, bottom=20) == [0, 14]
+    assert layout.spread([5, 5], [10, 10], 4, first=20, bottom=10) == [20, 34]
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 40)), max_size=12), st.integers(0, 20), st.integers(0, 300))
+def test_boxes_with_a_bottom_never_overlap(boxes, first, bottom):
+    heights = [height for _, height in boxes]
+    tops = layout.spread(sorted(float(middle) for middle, _ in boxes), heights, 4, first=first, bottom=bottom)
+    assert all(top >= first - 1e-6 for top in tops)
+    assert all(a + height + 4 <= b + 1e-6 for a, height, b in zip(tops, heights, tops[1:], strict=False))
+    needed = first + sum(heights) + 4 * (len(heights) - 1)
+    assert not boxes or tops[-1] + heights[-1] <= max(bottom, needed) + 1e-6
+
+
 edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.sampled_from(LinkKind)), max_size=14)
 
 
@@ -366,11 +384,18 @@ def test_a_failing_program_says_so_beside_its_name():
     assert "warn" not in healthy, "a warning is a warning, not a way to the faults"
 
 
-def test_the_name_of_a_namespace_is_above_its_nodes():
+def test_the_name_of_a_namespace_is_above_its_senders_and_beside_its_entities():
     made = [Spot(f"{band}/q", band, "q", ((DB, i),)) for i, band in enumerate(("one", "two"))]
-    drawing = layout.placed(Graph(made, []))
-    (first, second), tops = drawing.bands, {box.node.band: box.y for box in drawing.boxes}
-    assert first.y < first.baseline < tops["one"] < second.y < second.baseline < tops["two"]
+    graph = Graph(made, [])
+    for i in range(2):
+        graph.count(DB, Flow(i, Way.IN, None, None, "shop"), 1)
+    graph.settle()
+    drawing = layout.placed(graph)
+    first, second = drawing.bands
+    tops = {(box.node.band, box.node.kind): box.y for box in drawing.boxes}
+    for band in (first, second):
+        assert tops[band.name, Kind.ENTITY] == band.y < band.baseline < tops[band.name, Kind.SENDER]
+    assert tops["one", Kind.SENDER] < second.y
 
 
 def test_the_menu_of_a_node_is_a_part_of_the_page_of_the_map(namespace, db, as_):

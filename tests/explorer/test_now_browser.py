@@ -8,12 +8,18 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
+from explorer.demo import parts
 from explorer.models import Demonstration, Fault
 from explorer.queue_storage import demo as photolab
+from explorer.service_bus import demo as shop_demo
 
 from .conftest import WORKER
 from .test_accessibility import DESK, browser, violations  # noqa: F401 - fixture
 
+RECEIVERS = {
+    "invoices": ("approver", "clerk"), "notifications": ("mobile-app", "pager"), "orders": ("picker", "packer"),
+    "payments": ("teller", "auditor"), "reminders": ("alarm", "calendar"), "stock-levels": ("dashboard", "keeper"),
+}  # fmt: skip
 RED = """selector => {
     const probe = document.createElement("i");
     probe.style.color = "var(--dead)";
@@ -41,6 +47,10 @@ def queues(transactional_db, namespace):
     return made
 
 
+def program(name):
+    return Actor("process", name, Right.ALL)
+
+
 def test_the_map_is_in_sight_below_three_problems(queues, browser):  # noqa: F811
     page = browser(viewport=DESK)
     page.goto(f"/?namespace={queues[0].namespace}")
@@ -54,6 +64,34 @@ def test_the_map_is_in_sight_below_three_problems(queues, browser):  # noqa: F81
     for row in rows.all():
         why = row.locator(".why")
         assert why.evaluate("e => e.scrollWidth <= e.clientWidth && e.scrollHeight <= e.clientHeight"), "nothing is cut off"
+
+
+@pytest.fixture
+def whole_demo(transactional_db):
+    """The demo's three namespaces, with as many receivers as its programs are, and some real problems."""
+    Demonstration.objects.create(pk=Demonstration.ONLY)
+    for part in parts.parts():
+        part.seed()
+    for path, receivers in RECEIVERS.items():
+        queue = EntityAddress(shop_demo.NAMESPACE, path)
+        service_bus.send(queue, [Message()] * 2, actor=program(f"{path}-shop"))
+        for name in receivers:
+            [message] = service_bus.receive(queue, 1, actor=program(name))
+            if name in ("clerk", "pager", "packer"):
+                service_bus.dead_letter(queue, [message.lock_token], "Schema", actor=program(name))
+
+
+@pytest.mark.slow
+def test_the_map_of_the_demo_is_whole_in_sight(whole_demo, browser):  # noqa: F811
+    page = browser(viewport=DESK, bypass_csp=True)
+    page.goto("/")
+    picture = page.locator(".map-picture")
+    assert page.locator("#now-attention li").filter(visible=True).count() == 3
+    assert picture.locator(".receiver, .nobody").count() >= 12
+    box = picture.bounding_box()
+    assert box["width"] > 1000, "it is not made smaller, which would make it hard to read"
+    assert box["y"] + box["height"] <= DESK["height"]
+    assert violations(page) == []
 
 
 def test_only_a_problem_that_grows_is_red(queues, browser):  # noqa: F811
