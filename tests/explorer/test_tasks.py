@@ -13,8 +13,10 @@ from broker_core.sweeps.registry import SWEEPS
 from explorer import schedules
 from explorer.models import AuditRecord
 
-from .test_administration import in_one_transaction, text_of  # noqa: F401 - a fixture
+from .test_administration import text_of
 from .test_people import undo_of
+
+pytestmark = pytest.mark.usefixtures("in_one_transaction")
 
 
 @pytest.fixture
