@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model, update_session_auth_hash
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import NoReverseMatch, reverse
 from django.views.decorators.cache import never_cache
@@ -80,11 +80,7 @@ def person(request: HttpRequest, name: str) -> HttpResponse:
     user = get_object_or_404(get_user_model(), username=name)
     if request.method != "POST":
         return _show_person(request, user)
-    data = changes.data_of(request)
-    change = _CHANGES.get(data.get("do", ""))
-    if change is None:
-        raise Http404("There is no such change of a person")
-    return change(request, user, data)
+    return changes.make(request, _CHANGES, user)
 
 
 def _change_role(request: HttpRequest, user: Any, data: Any) -> HttpResponse:

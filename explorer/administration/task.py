@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import current_app
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
@@ -38,11 +38,7 @@ def task(request: HttpRequest, task_id: int) -> HttpResponse:
     if request.method != "POST":
         return _show(request, stored)
     request.actor.require(Right.MANAGE, "schedules")
-    data = changes.data_of(request)
-    change = _CHANGES.get(data.get("do", ""))
-    if change is None:
-        raise Http404("There is no such change of a background task")
-    return change(request, stored, data)
+    return changes.make(request, _CHANGES, stored)
 
 
 def _run(request: HttpRequest, stored: PeriodicTask, data: Any) -> HttpResponse:

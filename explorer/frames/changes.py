@@ -6,12 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 
 
 def data_of(request: HttpRequest) -> QueryDict:
     """The fields of the form, or those of the Undo button."""
     return request.POST if "do" in request.POST else request.GET
+
+
+def make(request: HttpRequest, known: Mapping[str, Callable[..., HttpResponse]], *subjects: Any) -> HttpResponse:
+    """Make the change that `do` names, one of these: (request, *subjects, fields) -> response. Raises Http404."""
+    data = data_of(request)
+    change = known.get(data.get("do", ""))
+    if change is None:
+        raise Http404("There is no such change")
+    return change(request, *subjects, data)
 
 
 def undo_with(request: HttpRequest, before: Mapping[str, str]) -> Callable[[Any], str]:

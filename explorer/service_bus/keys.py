@@ -5,11 +5,11 @@ A key is shown only on request, in an answer that is not stored, and is never wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django import forms
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
@@ -139,20 +139,10 @@ def policy(request: HttpRequest, name: str, namespace: str, path: str | None = N
     stored = shared_access.get_policy(scope, name, actor=request.actor)
     if request.method != "POST":
         return _show(request, stored)
-    data = changes.data_of(request)
-    verb, _, which = data.get("do", "").partition("-")
-    if verb == "show":
-        return _reveal(request, stored)
-    if verb == "rights":
-        return _change_rights(request, stored, RightsForm(data))
-    if verb == "regenerate" and which in KEYS:
-        return _regenerate(request, stored, which)
-    if verb == "delete":
-        return _delete(request, stored)
-    raise Http404("There is no such change of a policy")
+    return changes.make(request, _CHANGES, stored)
 
 
-def _reveal(request: HttpRequest, stored: AccessPolicy) -> HttpResponse:
+def _reveal(request: HttpRequest, stored: AccessPolicy, data: QueryDict) -> HttpResponse:
     act(request, "show keys", _address(stored.scope), lambda: None, target=_target(stored.scope, stored.name))
     shown = [
         (which, key, f"{which.capitalize()} key", connection_string(stored, key))
@@ -161,7 +151,8 @@ def _reveal(request: HttpRequest, stored: AccessPolicy) -> HttpResponse:
     return _show(request, stored, shown=shown)
 
 
-def _change_rights(request: HttpRequest, stored: AccessPolicy, form: RightsForm) -> HttpResponse:
+def _change_rights(request: HttpRequest, stored: AccessPolicy, data: QueryDict) -> HttpResponse:
+    form = RightsForm(data)
     if not form.is_valid():
         return _show(request, stored, form=form)
     before = {"do": "rights"} | {right: "on" for right in RIGHTS if getattr(stored, right)}
@@ -174,17 +165,20 @@ def _change_rights(request: HttpRequest, stored: AccessPolicy, form: RightsForm)
     return _show(request, stored, done=done) if done.error else HttpResponseRedirect(request.path)
 
 
-def _regenerate(request: HttpRequest, stored: AccessPolicy, which: str) -> HttpResponse:
-    done = act(
-        request, f"regenerate {which} key", _address(stored.scope),
-        lambda: shared_access.regenerate_key(stored.scope, stored.name, which=which, actor=request.actor),
-        target=_target(stored.scope, stored.name),
-        says=lambda changed: f"{changed.name} has a new {which} key. The old one is refused.",
-    )  # fmt: skip
-    return _show(request, stored, done=done) if done.error else HttpResponseRedirect(request.path)
+def _regenerate(which: str) -> Callable[[HttpRequest, AccessPolicy, QueryDict], HttpResponse]:
+    def change(request: HttpRequest, stored: AccessPolicy, data: QueryDict) -> HttpResponse:
+        done = act(
+            request, f"regenerate {which} key", _address(stored.scope),
+            lambda: shared_access.regenerate_key(stored.scope, stored.name, which=which, actor=request.actor),
+            target=_target(stored.scope, stored.name),
+            says=lambda changed: f"{changed.name} has a new {which} key. The old one is refused.",
+        )  # fmt: skip
+        return _show(request, stored, done=done) if done.error else HttpResponseRedirect(request.path)
+
+    return change
 
 
-def _delete(request: HttpRequest, stored: AccessPolicy) -> HttpResponse:
+def _delete(request: HttpRequest, stored: AccessPolicy, data: QueryDict) -> HttpResponse:
     done = act(
         request, "delete access policy", _address(stored.scope),
         lambda: shared_access.delete_policy(stored.scope, stored.name, actor=request.actor),
@@ -192,6 +186,11 @@ def _delete(request: HttpRequest, stored: AccessPolicy) -> HttpResponse:
         says=lambda _: f"Deleted the policy {stored.name} of {_scope_words(stored.scope)}. Its keys are refused.",
     )  # fmt: skip
     return _show(request, stored, done=done) if done.error else HttpResponseRedirect(reverse("explorer:access_keys"))
+
+
+_CHANGES = {"show": _reveal, "rights": _change_rights, "delete": _delete} | {
+    f"regenerate-{which}": _regenerate(which) for which in KEYS
+}
 
 
 def _show(request: HttpRequest, stored: AccessPolicy, *, done: Act = Act(), form: RightsForm | None = None, **context: Any):
