@@ -497,6 +497,7 @@ def test_the_repair_link_opens_its_form_and_keeps_it_open(transactional_db, orde
     assert fetched == []
 
 
+@pytest.mark.slow
 def test_the_filter_of_a_group_is_used_by_keyboard(transactional_db, orders, browser):  # noqa: F811
     """As in every list: f, suggestions, Enter applies, Backspace removes. The keys of the page work at once afterwards."""
     page = browser("operator")
@@ -512,14 +513,17 @@ def test_the_filter_of_a_group_is_used_by_keyboard(transactional_db, orders, bro
     expect(page.locator("[data-chip]")).to_have_text("reason=Late")
     expect(page).to_have_url(re.compile(r"/orders\?q=reason%3DLate$"))
     expect(page.locator("#pane-title")).to_contain_text("Message 4")
+    page.wait_for_load_state()
     page.keyboard.press("f")
     page.keyboard.press("Backspace")
     expect(heading).to_contain_text("5 dead letters")
+    page.wait_for_load_state()
     page.keyboard.press("f")
     page.keyboard.type("number<4")
     page.keyboard.press("Enter")
     expect(heading).to_contain_text("3 dead letters")
     expect(page.locator("#pane-title")).to_contain_text("Message 3")
+    page.wait_for_load_state()
     page.keyboard.press("j")
     expect(page.locator("#pane-title")).to_contain_text("Message 2")
     expect(page).to_have_url(re.compile(r"q=number%3C4&m=2$"))

@@ -1,5 +1,7 @@
 """RabbitMQ's pages in a real browser: axe, narrow screens, journeys by keyboard alone and without JavaScript."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -233,3 +235,28 @@ def test_a_held_message_is_settled_without_javascript(committed, browser):  # no
     assert "You hold no messages of this queue" in page.inner_text("#manual-consumer")
     page.click("#close-manual-consumer")
     assert browsing.connections(committed.vhost)[-1].name == "scanner"
+
+
+@pytest.mark.slow
+def test_the_list_of_queues_follows_words_and_applies_conditions_by_enter(committed, browser):  # noqa: F811
+    page = browser("viewer")
+    page.goto(f"/rabbitmq/queues/{committed.at}/?sort=-ready")
+    field, rows = page.locator("#f-q"), page.locator("#queues tbody tr")
+    expect(rows).to_have_count(4)
+    page.keyboard.press("f")
+    page.keyboard.type("mai")
+    expect(rows).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"\?sort=-ready&q=mai$"))
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-chip]")).to_have_text("mai")
+    page.keyboard.press("Backspace")
+    expect(rows).to_have_count(4)
+    page.wait_for_load_state()
+    page.keyboard.press("f")
+    page.keyboard.type("type:q")
+    expect(page.locator("#f-suggestions [role=option]")).to_contain_text("type:quorum")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(1)
+    expect(page.locator("[data-chip]")).to_have_text("type:quorum")
+    expect(field).to_be_focused()
