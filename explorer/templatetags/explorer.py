@@ -39,13 +39,11 @@ LONGEST_CELL = 60  # characters of a column that a person added
 
 register = template.Library()
 register.filter("human", human)
-register.filter("iso_duration", format_iso)
 register.filter("filesize", presenters.filesize)
 register.filter("rate", presenters.rate)
 register.filter("per_minute", presenters.per_minute)
 register.filter("age", presenters.age)
 register.filter("absolute", presenters.absolute)
-register.filter("actor_name", presenters.actor_name)
 register.filter("badge", presenters.badge)
 register.filter("is_of_input", lambda error: status_of(error) == 400)
 register.filter("visible", visible)
