@@ -80,7 +80,8 @@ def suggest_url(address: EntityAddress, tab: str) -> str:
 def saved_url(text: str, address: EntityAddress | None = None, tab: str = "") -> str:
     """The URL of the saved filters for a list, or for the search, where this filter can be saved."""
     place = {"namespace": address.namespace, "path": address.path, "tab": tab} if address else {}
-    return f"{reverse('explorer:saved_filters')}?{urlencode({'text': text, **place})}"
+    query = urlencode({name: value for name, value in {"text": text, **place}.items() if value})
+    return reverse("explorer:saved_filters") + (f"?{query}" if query else "")
 
 
 def group_url(address: EntityAddress, text: str = "") -> str:

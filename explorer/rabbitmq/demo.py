@@ -63,6 +63,7 @@ DOES = {  # each program of the post office
 DESIGNED = (
     DesignedFailure(LETTERS, "receivers", "Letters are left to expire."),
     DesignedFailure(UNDELIVERED, "poison", "Letters expire, and scans are returned."),
+    DesignedFailure(UNDELIVERED, "quota", "It keeps the newest 100 of them."),
 )
 
 

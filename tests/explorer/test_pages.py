@@ -445,6 +445,14 @@ def test_a_setting_out_of_range_is_refused_with_the_allowed_range(pages, as_, ba
 # Around
 
 
+def test_with_a_sidebar_of_icons_every_sort_of_page_opens(pages, as_):
+    """Regression: the choice of icons made each page fail that did not choose its sidebar itself."""
+    client = as_("viewer")
+    assert client.post("/preferences/", {"side": "rail", "next": "/"}).status_code == 302
+    for address in ("/", f"/entities/{pages.at}", "/learn/", f"/entities/{pages.at}?tab=lost", "/nowhere/"):
+        assert 'data-side="rail"' in body_of(client.get(address)), address
+
+
 def test_preferences_are_kept_in_cookies_and_rendered_by_the_server(pages, as_):
     client = as_("viewer")
     response = client.post("/preferences/", {"theme": "dark", "density": "compact", "next": f"/entities/{pages.at}"})
