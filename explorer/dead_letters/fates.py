@@ -31,6 +31,7 @@ _ON_THE_WAY = {
     EventKind.LOCK_LOST: "Lock expired: waiting for the next receiver",
     EventKind.DEFERRED: "Deferred",
     EventKind.FORWARDED: "Forwarded",
+    EventKind.EDITED: "Edited: waiting for a receiver",
 }
 
 

@@ -153,7 +153,7 @@ class LockPages(ABC):
 class FormRows(Protocol):
     """Rows of a form, as forms/typed.py has them."""
 
-    noun: str
+    prefix: str
     entered: list[tuple[str, str, str]]
     errors: list[str]
 

@@ -197,7 +197,9 @@ def is_unrepeatable(event: Event) -> bool:
 
 _PURGES = {"discarded": "discard", "archived": "archive"}  # by the reason of the event
 _MOVED_BY_HAND = ("moved", "Requeued")
-_UNREPEATABLE = (EventKind.DELETED, EventKind.RELEASED, EventKind.RESTORED, EventKind.DUPLICATE_DROPPED)
+_UNREPEATABLE = (
+    EventKind.DELETED, EventKind.RELEASED, EventKind.RESTORED, EventKind.DUPLICATE_DROPPED, EventKind.EDITED,
+)  # fmt: skip
 
 
 def _operate(kind: Kind, word: str) -> Callable[[Stage, Mapping[str, Any]], str]:

@@ -33,7 +33,9 @@ class EditForm(forms.Form):
     """What an operator changes. version: of the message that was opened."""
 
     body = forms.CharField(
-        required=False, strip=False, widget=forms.Textarea({"rows": 12, "class": "mono", "spellcheck": "false"})
+        required=False,
+        strip=False,
+        widget=forms.Textarea({"rows": 12, "class": "mono", "spellcheck": "false", "aria-labelledby": "body-title"}),
     )
     reason = forms.CharField(required=False, max_length=MAX_REASON, help_text="Optional. It is shown in the message's timeline.")
     version = forms.CharField(widget=forms.HiddenInput)
@@ -166,8 +168,8 @@ def _show(
     number = detail.row.sequence_number
     response = show_form(
         request, "message_edit", form, done=done, fields={"text": "body"}, **about(request, entity), number=number,
-        content=content, warning=warning, cancel_url=_list_or_message(request, entity.address, number),
-        has_changed=isinstance(error, MessageChanged), texts=pages_of(entity.family).texts,
+        crumb=f"edit message {number}", content=content, warning=warning, texts=pages_of(entity.family).texts,
+        cancel_url=_list_or_message(request, entity.address, number), has_changed=isinstance(error, MessageChanged),
     )  # fmt: skip
     response.status_code = 422 if warning else response.status_code
     return response

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, queue_storage, reads, sweeps
+from broker_core.common.errors import MessageHeld, NotAllowed
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import getting
 from broker_core.queue_storage.rules import display_state as rules
@@ -154,7 +155,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             queue_storage.update(address, message_id, receipt, visibility_timeout=SECOND)
 
     @precondition(lambda self: any(self.there.values()))
-    @rule(data=st.data(), what=st.sampled_from(["release", "release", "remove", "requeue", "requeue", "clear"]))
+    @rule(data=st.data(), what=st.sampled_from(["release", "release", "edit", "remove", "requeue", "requeue", "clear"]))
     def operate(self, data, what):
         getattr(self, f"_{what}")(data)
 
@@ -172,6 +173,22 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         for modelled in held:
             assert tokens[modelled.number] not in modelled.receipts
             self._replace(self.queue, modelled, self._held(modelled, tokens[modelled.number], None, 0))
+
+    def _edit(self, data):
+        """QS-927: what is not leased and has not expired. It gets a new receipt."""
+        if not self.there[self.queue]:
+            return
+        modelled = data.draw(st.sampled_from(self.there[self.queue]))
+        waits = rules.display_state(modelled, self.now) in (DisplayState.VISIBLE, DisplayState.DELAYED, DisplayState.RESCHEDULED)
+        try:
+            queue_storage.edit(self.queue, modelled.number, text="edited")
+        except (MessageHeld, NotAllowed):
+            assert not waits
+            return
+        [receipt] = [row.lock_token for row in self._rows(self.queue) if row.sequence_number == modelled.number]
+        assert waits and receipt not in modelled.receipts
+        after = replace(modelled, receipt=receipt, receipts=(*modelled.receipts, receipt), text="edited")
+        self._replace(self.queue, modelled, after)
 
     def _remove(self, data):
         numbers = self._draw_numbers(data, self.queue)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, rabbitmq
+from broker_core.common.errors import MessageHeld, NotAllowed
 from broker_core.common.types import EntityAddress, EventKind, SubQueue
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.messages import delivering
@@ -206,6 +207,22 @@ class StoreAgainstModel(RuleBasedStateMachine):
         numbers = [number for number, _ in chosen]
         assert sorted(rabbitmq.release(self._address(name), [*numbers, 999])) == numbers
         self._give_back(self.queues[name], chosen, counts=True)
+
+    @precondition(lambda self: any(queue.messages for queue in self.queues.values()))
+    @rule(data=st.data(), body=st.sampled_from(["", "edited", "edited twice"]))
+    def an_operator_edits(self, data, body):
+        """RMQ-931: a ready message that has not expired, at its position."""
+        queue = data.draw(st.sampled_from([queue for queue in self.queues.values() if queue.messages]))
+        number = data.draw(st.sampled_from(sorted(queue.messages)))
+        m = queue.messages[number]
+        waits = not m.held and not queue.life_over(m, self.now)
+        try:
+            rabbitmq.edit(self._address(queue.name), number, body=body.encode())
+        except (MessageHeld, NotAllowed):
+            assert not waits
+        else:
+            assert waits
+            m.body = body
 
     @rule()
     def lose_the_connection(self):

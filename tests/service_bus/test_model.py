@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.errors import MessageNotFound
+from broker_core.common.errors import MessageHeld, MessageNotFound, NotAllowed
 from broker_core.common.types import EntityAddress, Family, MessageState, SubQueue
 from broker_core.runtime.pacing import HEAD_LAG, advance_head
 from broker_core.service_bus import entities
@@ -150,6 +150,21 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
             self.spent_tokens.append(modelled.token)
             count = modelled.facts.delivery_count + 1
             self._apply(modelled, sb.after_failed_delivery(modelled.facts, count, self.now, self.settings))
+
+    @precondition(lambda self: self.messages)
+    @rule(data=st.data(), size=st.integers(0, 300))
+    def an_operator_edits(self, data, size):
+        """SB-079: what nobody holds and has not expired. The model has no bodies, which the ledger counts."""
+        modelled = data.draw(st.sampled_from(self.messages))
+        facts = modelled.facts
+        may = facts.subqueue is SubQueue.MAIN and not sb.is_locked(facts, self.now)
+        may = may and not sb.has_expired(facts, self.now, self.settings)
+        try:
+            service_bus.edit(self.queue, modelled.number, body=b"y" * size)
+        except (MessageHeld, NotAllowed):
+            assert not may
+        else:
+            assert may
 
     @rule(data=st.data())
     def receive_deferred(self, data):
