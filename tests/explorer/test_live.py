@@ -370,11 +370,14 @@ async def test_rows_pushed_off_the_page_leave_without_an_outcome(queue, cookie):
 
 
 @pytest.mark.slow
-async def test_only_the_fragments_that_look_different_are_sent(queue, cookie):
+async def test_only_the_fragments_that_look_different_are_sent(queue, cookie, monkeypatch):
+    monkeypatch.setattr(page, "REFRESH_SECONDS", 0.3)
     communicator, told = await opened(page_of(queue), cookie())
     assert 'id="head"' in html(told) and has_list(told)
-    with pytest.raises(TimeoutError):  # it is drawn again and again, for ages and the time of reading are others
-        await frame(communicator, seconds=REFRESH_SECONDS + 1)
+    [watched], began = Feed.of_running_loop()._pages.values(), time.monotonic()
+    await eventually_aio(lambda: watched.rendered_at > began + 1, 20)  # ages and the time of reading are others
+    with pytest.raises(TimeoutError):
+        await frame(communicator, seconds=0.2)
     await communicator.disconnect()
 
 
@@ -1226,9 +1229,11 @@ def test_browser_reconnects_after_a_restart_of_the_server(queue, new_context, cl
 
 @pytest.mark.slow
 def test_browser_a_lease_counts_down_and_its_end_is_shown(jobs, see):
+    namespaces.pause_clock(jobs.namespace)
     page = see(page_of(jobs))
-    queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=6))  # long enough to be seen on a loaded machine
+    queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=4))
     page.wait_for_selector(f"{row(jobs, 1)} .state-locked")
+    namespaces.resume_clock(jobs.namespace)
     first = page.locator(f"{row(jobs, 1)} progress").evaluate("bar => bar.value")
     page.wait_for_function(f'() => document.querySelector("{row(jobs, 1)} progress")?.value > {first + 0.1}')
     page.wait_for_selector(f"{row(jobs, 1)} .state-active")
