@@ -467,7 +467,6 @@ def _message(sandbox: Sandbox, look: Look, run: Run | None, request: HttpRequest
     return {
         "message_number": number,
         "message_address": address.main,
-        "message_row": detail.row if detail else None,
         "entries": timeline.entries(events, entity_id or 0, number, family),
         "now": timeline.present(own, detail.row, family) if detail else [],
         "address": address.main,
