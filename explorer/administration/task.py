@@ -115,11 +115,10 @@ def _after(request: HttpRequest, stored: PeriodicTask, done: Act) -> HttpRespons
 
 
 def _show(request: HttpRequest, stored: PeriodicTask, *, form: ScheduleForm | None = None, done: Act = Act()) -> HttpResponse:
-    sweep = background_tasks.sweep(stored, None, timezone.now())
-    runs = reads.sweep_runs(sweep.run_name, limit=RUNS, actor=request.actor)
-    sweep = background_tasks.sweep(stored, runs[0] if runs else None, timezone.now())
+    runs, now = reads.sweep_runs(background_tasks.run_name(stored), limit=RUNS, actor=request.actor), timezone.now()
+    sweep = background_tasks.sweep(stored, runs[0] if runs else None, now)
     context = {
-        "section": "administration", "tab": "tasks", "deeper": stored.name, "task": sweep, "read_at": timezone.now(),
+        "section": "administration", "tab": "tasks", "deeper": stored.name, "task": sweep, "read_at": now,
         "runs": [(run, background_tasks.did(run.outcome)) for run in runs], "form": form or ScheduleForm(task=stored),
         "error": done.error,
     }  # fmt: skip

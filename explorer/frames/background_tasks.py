@@ -52,7 +52,7 @@ def tasks() -> list[Task]:
 
 def sweeps(runs: Mapping[str, SweepRun], now: datetime) -> list[Sweep]:
     """All background tasks by name."""
-    return [sweep(task, runs.get(_run_name(task)), now) for task in periodic_tasks()]
+    return [sweep(task, runs.get(run_name(task)), now) for task in periodic_tasks()]
 
 
 def periodic_tasks() -> QuerySet[PeriodicTask]:
@@ -80,7 +80,7 @@ _RESULTS = {  # by name of a count, the text for one and for several
 
 def sweep(task: PeriodicTask, last: SweepRun | None, now: datetime) -> Sweep:
     return Sweep(
-        task.pk, _run_name(task), task.name, task.description, schedules.sentence(task), task.enabled, last,
+        task.pk, run_name(task), task.name, task.description, schedules.sentence(task), task.enabled, last,
         did(last.outcome) if last else "", bool(last and last.outcome.get("refused")),
         lateness(last, schedules.period(task), now, task.enabled, task.date_changed),
     )  # fmt: skip
@@ -117,5 +117,6 @@ def _did(name: str, value: object) -> str:
     return f"{value:,} {singular if value == 1 else several}" if singular else f"{name.replace('_', ' ')}: {value:,}"
 
 
-def _run_name(task: PeriodicTask) -> str:
+def run_name(task: PeriodicTask) -> str:
+    """The name under which its runs are recorded."""
     return task.task.rpartition(".")[2]
