@@ -91,10 +91,13 @@ class TrafficPoint:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What came in and went out in each of the last RECENT_MINUTES minutes, oldest first; the last is not over."""
+    """What came in and went out in each of the last RECENT_MINUTES minutes, oldest first; the last is not over. active_changes,
+    dead_changes: how many active messages and dead letters more there were after it than before."""
 
     sent: tuple[int, ...] = (0,) * RECENT_MINUTES
     completed: tuple[int, ...] = (0,) * RECENT_MINUTES
+    active_changes: tuple[int, ...] = (0,) * RECENT_MINUTES
+    dead_changes: tuple[int, ...] = (0,) * RECENT_MINUTES
 
 
 @use_case
@@ -133,15 +136,15 @@ def recent_traffic(ids: Sequence[int], *, actor: Actor | None = None) -> Steps[d
     require(actor, Right.BROWSE, "entities")
     first = int(time.time()) // 60 - RECENT_MINUTES + 1
     rows = yield call("read_recent_traffic", ids=list(ids), since=datetime.fromtimestamp(first * 60, UTC))
-    sums: dict[int, tuple[list[int], list[int]]] = {}
+    sums: dict[int, list[list[int]]] = {}
     for row in rows:
         place = int(row.at.timestamp()) // 60 - first
         if not 0 <= place < RECENT_MINUTES:  # the database's clock differs from this process's
             continue
-        sent, completed = sums.setdefault(row.entity_id, ([0] * RECENT_MINUTES, [0] * RECENT_MINUTES))
-        sent[place] += row.sent
-        completed[place] += row.completed
-    return {entity_id: Recent(tuple(sent), tuple(completed)) for entity_id, (sent, completed) in sums.items()}
+        columns = sums.setdefault(row.entity_id, [[0] * RECENT_MINUTES for _ in range(4)])
+        for column, count in zip(columns, (row.sent, row.completed, row.active_change, row.dead_change), strict=True):
+            column[place] += count
+    return {entity_id: Recent(*map(tuple, columns)) for entity_id, columns in sums.items()}
 
 
 def _check(minutes: int) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from broker_core.common.durations import human
 from broker_core.common.types import EntityStatus
-from broker_core.reads import EntityRow, Facts, TopReason
+from broker_core.reads import EntityRow, Facts, Recent, TopReason
 from explorer.frames import presenters
 from explorer.frames.background_tasks import Task
 from explorer.frames.family import pages_of
@@ -100,19 +100,33 @@ class Rule(NamedTuple):
     find: Callable[[Facts, Thresholds], Item | None]
 
 
-def _arrived(numbers: Sequence[int]) -> int:
+def _arrived(changes: Iterable[int]) -> int:
     """How many came; what left since does not count against them."""
-    return sum(max(0, after - before) for before, after in pairwise(numbers))
+    return sum(max(0, change) for change in changes)
 
 
-def _new(numbers: tuple[int, ...]) -> int:
-    return _arrived(numbers[-NEW_MINUTES - 1 :])
+def _changes(numbers: Sequence[int]) -> list[int]:
+    return [after - before for before, after in pairwise(numbers)]
 
 
-def _rises(numbers: tuple[int, ...], limits: Thresholds) -> bool:
-    before = numbers[:-NEW_MINUTES]
-    usual = _arrived(before) / max(1, len(before) - 1) * NEW_MINUTES
-    return _new(numbers) > limits.rise * usual
+def _new(numbers: Sequence[int]) -> int:
+    return _arrived(_changes(numbers)[-NEW_MINUTES:])
+
+
+def grows(changes: Sequence[int], limits: Thresholds = THRESHOLDS) -> bool:
+    """Whether more messages came in the last NEW_MINUTES minutes than is usual. changes: how many more there were after each of
+    the last minutes than before it."""
+    before, new = changes[:-NEW_MINUTES], changes[-NEW_MINUTES:]
+    return _arrived(new) > limits.rise * _arrived(before) / max(1, len(before)) * NEW_MINUTES
+
+
+def dead_letters_grow(entity: EntityRow, recent: Recent) -> bool:
+    """Whether an entity's dead letters, or what it collects of them, are new or grow."""
+    return grows(recent.active_changes if pages_of(entity.family).needs_a_person(entity) else recent.dead_changes)
+
+
+def _rises(numbers: Sequence[int], limits: Thresholds) -> bool:
+    return grows(_changes(numbers), limits)
 
 
 def _growth(numbers: tuple[int, ...]) -> int:

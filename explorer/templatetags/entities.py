@@ -16,6 +16,7 @@ from explorer.frames import presenters
 from explorer.frames.family import pages_of
 from explorer.frames.values import Figure
 from explorer.frames.vocabulary import condition
+from explorer.pages.attention import dead_letters_grow
 from explorer.pages.overview import Column, Line
 
 from .explorer import address_url, ago, figure, thousands
@@ -50,7 +51,7 @@ def _cell(column: Column, content: str, css: str = "", of: EntityRow | None = No
 def _entity_cell(column: Column, entity: EntityRow, recent: Recent) -> str:
     if column.figure:
         count = column.figure.of(entity)
-        return _cell(column, _count(column.figure, count, entity), "" if count else " line-hide", entity)
+        return _cell(column, _count(column.figure, count, entity, recent), "" if count else " line-hide", entity)
     match column.name:
         case "trend":
             return _cell(column, _trend(recent), " line-hide", entity)
@@ -87,14 +88,15 @@ def _age(at: datetime | None, now: datetime | None = None) -> str:
     return ago(at, now) if at else ""
 
 
-def _count(column: Figure, count: int | None, entity: EntityRow) -> str:
-    """A figure of an entity. Dead letters link to their list; a capped count says so."""
+def _count(column: Figure, count: int | None, entity: EntityRow, recent: Recent) -> str:
+    """A figure of an entity. Dead letters link to their list, and are red if they are new or grow; a capped count says so."""
     if not count or not column.hue:
         return figure(count or 0, count is not None)
     if column.hue == "dead":
         label = f"{presenters.plural(count, 'dead letter')} in {presenters.shown_path(entity.address)}"
         url = address_url("entity", entity.address) + pages_of(entity.family).dead_tab
-        return format_html('<a class="dead-count" href="{}" aria-label="{}">{}</a>', url, label, thousands(count))
+        css = "dead-count" if dead_letters_grow(entity, recent) else "some-dead"
+        return format_html('<a class="{}" href="{}" aria-label="{}">{}</a>', css, url, label, thousands(count))
     return format_html('<span class="state-{}">{}</span>', column.hue, entity.expired_pending)
 
 
@@ -103,7 +105,7 @@ def _sum(column: Figure, counts: Sequence[int]) -> str:
     total = sum(counts)
     if not total or not column.hue:
         return figure(total, bool(counts))
-    css = f"{column.hue}-count" if column.hue == "dead" else f"state-{column.hue}"
+    css = "some-dead" if column.hue == "dead" else f"state-{column.hue}"
     return format_html('<span class="{}">{}</span>', css, thousands(total))
 
 

@@ -8,9 +8,11 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from broker_core import reads, service_bus
-from broker_core.common.types import EntityKind
+from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import EntityFilter
+from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
+from broker_core.store import connections
 from explorer.frames import figures, presenters
 from explorer.frames.recent import CacheByKey
 from explorer.pages import now, overview
@@ -127,3 +129,20 @@ def test_totals_of_very_many_entities_are_cached_and_show_their_age(shop, as_, m
     if view is overview:  # the rows are read again
         active = [{row.address: row.counts.active for row in answer.context["entities"]}[shop] for answer in (before, after)]
         assert active[1] == active[0] + 1
+
+
+def test_dead_letters_are_red_only_while_they_are_new_or_grow(namespace, as_):
+    for name in ("new", "old"):
+        queue = EntityAddress(namespace, name)
+        entities.create_queue(queue)
+        service_bus.send(queue, [Message()] * 3)
+        service_bus.dead_letter(queue, [message.lock_token for message in service_bus.receive(queue, 3)], "Broken")
+    connections.current().execute(
+        "UPDATE vitrine_count_delta AS d SET at = d.at - interval '1 hour' FROM vitrine_entity AS e "
+        "WHERE e.id = d.entity_id AND e.path = 'old'"
+    )
+    page = as_("viewer").get(f"/namespaces/{namespace}/").content.decode()
+    assert re.findall(r'<a class="(\w+-\w+)" href="/entities/[^/]+/(\w+)\?', page) == [
+        ("dead-count", "new"),
+        ("some-dead", "old"),
+    ]

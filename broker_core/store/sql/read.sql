@@ -1095,6 +1095,12 @@ SELECT k.id, k.quota_share, s.*
           FROM known) AS s
   LEFT JOIN known AS k ON k.id = ANY (ARRAY(SELECT id FROM chosen));
 
+-- fragment: depth_changes
+-- How a difference `l` of the ledger changes the numbers of active messages and of dead letters.
+CASE WHEN l.until IS NULL AND l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE THEN l.n ELSE 0 END,
+CASE WHEN l.until IS NULL AND l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+      AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED) THEN l.n ELSE 0 END
+
 -- name: read_depth_changes
 -- How the messages of each of these entities changed by minute since `since`, and how long the completed ones had waited.
 SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.active_change)::bigint AS active_change,
@@ -1103,10 +1109,11 @@ SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.active_change)
                CASE WHEN waiting_sum > 0 THEN completed ELSE 0 END AS completed, waiting_sum
           FROM vitrine_traffic WHERE entity_id = ANY (%(ids)s::bigint[]) AND step = 60 AND bucket >= %(since)s
         UNION ALL
-        SELECT entity_id, at, CASE WHEN subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE THEN n ELSE 0 END,
-               CASE WHEN subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
-                     AND state IN (@STATE_ACTIVE, @STATE_DEFERRED) THEN n ELSE 0 END, 0, 0
-          FROM vitrine_count_delta WHERE entity_id = ANY (%(ids)s::bigint[]) AND at >= %(since)s AND until IS NULL) AS t
+        SELECT l.entity_id, l.at,
+               -- include: depth_changes
+               , 0, 0
+          FROM vitrine_count_delta AS l
+         WHERE l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s AND l.until IS NULL) AS t
  GROUP BY 1, 2;
 
 -- name: read_top_reasons
@@ -1174,14 +1181,16 @@ SELECT p.active_now, p.dead_now, s.*,
   FROM present AS p LEFT JOIN summed AS s ON true ORDER BY s.at;
 
 -- name: read_recent_traffic
--- The messages that came into and left each of these entities, by minute since `since`.
-SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint AS sent, sum(t.completed)::bigint AS completed
-  FROM (SELECT entity_id, bucket AS at, sent, completed FROM vitrine_traffic
+-- What came into and left each of these entities, and how their active messages and dead letters changed, by minute since `since`.
+SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint AS sent, sum(t.completed)::bigint AS completed,
+       sum(t.active_change)::bigint AS active_change, sum(t.dead_change)::bigint AS dead_change
+  FROM (SELECT entity_id, bucket AS at, sent, completed, active_change, dead_change FROM vitrine_traffic
          WHERE entity_id = ANY (%(ids)s::bigint[]) AND step = 60 AND bucket >= %(since)s
         UNION ALL
         SELECT l.entity_id, l.at, CASE WHEN l.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
                                                                     ELSE '{@OP_SENT,@OP_SCHEDULED}' END) THEN abs(l.n) ELSE 0 END,
-               CASE WHEN l.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(l.n) ELSE 0 END
+               CASE WHEN l.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(l.n) ELSE 0 END,
+               -- include: depth_changes
           FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
          WHERE e.id = ANY (%(ids)s::bigint[]) AND l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s) AS t
  GROUP BY 1, 2;
