@@ -1181,7 +1181,7 @@ SELECT p.active_now, p.dead_now, s.*,
   FROM present AS p LEFT JOIN summed AS s ON true ORDER BY s.at;
 
 -- name: read_recent_traffic
--- What came into and left each of these entities, and how their active messages and dead letters changed, by minute since `since`.
+-- What came into and left each of these entities, and how their active messages and dead letters changed, by minute since then.
 SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint AS sent, sum(t.completed)::bigint AS completed,
        sum(t.active_change)::bigint AS active_change, sum(t.dead_change)::bigint AS dead_change
   FROM (SELECT entity_id, bucket AS at, sent, completed, active_change, dead_change FROM vitrine_traffic
