@@ -9,8 +9,6 @@ from broker_core.common.types import Actor, EntityAddress
 
 from .models import AuditRecord
 
-MAX_TARGET = 300
-
 
 def done(
     actor: Actor, action: str, address: EntityAddress | None = None, *, target: str = "", detail: str = "",
@@ -36,12 +34,16 @@ def record_refusal(actor: Actor, action: str, *, target: str, detail: str) -> No
 
 
 def _write(actor: Actor, action: str, address: EntityAddress | None, outcome: str, *, target: str, **values: str) -> AuditRecord:
-    return AuditRecord.objects.create(
-        actor=str(actor)[:200],
-        action=action,
-        namespace=address.namespace if address else "",
-        path=str(address).partition("/")[2] if address else "",
-        target=target[:MAX_TARGET],
-        outcome=outcome,
-        **values,
-    )
+    named = {
+        "actor": str(actor),
+        "action": action,
+        "namespace": address.namespace if address else "",
+        "path": str(address).partition("/")[2] if address else "",
+        "target": target,
+    }
+    return AuditRecord.objects.create(**{name: _fitting(name, text) for name, text in named.items()}, outcome=outcome, **values)
+
+
+def _fitting(field: str, text: str) -> str:
+    """A refused action may name something longer than any name; its record must not fail for that."""
+    return text[: AuditRecord._meta.get_field(field).max_length]

@@ -17,7 +17,7 @@ from broker_core.rabbitmq import Publication
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from explorer.dead_letters import notes
-from explorer.models import SavedFilter
+from explorer.models import AuditRecord, SavedFilter
 from tests.html import body_of
 
 from .conftest import WORKER
@@ -60,6 +60,15 @@ def hostile(db, as_):
         f"/entities/{address}?q={quote(EVIL)}", f"/tail/?q=entity:{address}", "/", "/entities/",
         f"/entities/{named}", f"/messages/{named}/1", f"/send/{named}", f"/entities/?q={quote(EVIL)}", f"/{quote(EVIL)}/",
     ]  # fmt: skip
+
+
+def test_a_name_longer_than_any_is_refused_and_recorded(shop, as_):
+    """Regression: the record of the refused action did not hold the name, which was an internal error."""
+    form = {"action": "release", "namespace": shop.namespace, "path": "x" * 70_000, "number": "4", "reason": ""}
+    page = body_of(as_("operator").post("/locks/", form, follow=True))
+    [record] = AuditRecord.objects.filter(outcome=AuditRecord.Outcome.REFUSED)
+    assert "<h1>Locks</h1>" in page and "could not be found. Check the name" in page
+    assert record.path == "x" * 260
 
 
 def test_untrusted_text_is_never_markup(hostile):
