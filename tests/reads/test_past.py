@@ -73,6 +73,7 @@ def service_bus_act(queue, dice, held):
             dice.choice([
                 lambda: service_bus.resubmit(queue, dead, actor=actor),
                 lambda: service_bus.release_locks(queue, [dice.randrange(1, 20)], actor=actor),
+                lambda: service_bus.edit(queue, dice.randrange(1, 20), body=b"edited", actor=actor),
                 lambda: sweeps.follow_clock(queue.namespace),
             ])()  # fmt: skip
 
@@ -96,6 +97,7 @@ def storage_act(queue, dice, held):
         case "more":
             dice.choice([
                 lambda: queue_storage.release(queue, [dice.randrange(1, 20)], actor=actor),
+                lambda: queue_storage.edit(queue, dice.randrange(1, 20), text="edited", actor=actor),
                 lambda: queue_storage.remove(queue, [dice.randrange(1, 20)], actor=actor),
                 lambda: sweeps.follow_clock(queue.namespace),
             ])()  # fmt: skip
@@ -112,7 +114,10 @@ def rabbitmq_act(queue, dice, held):
             how = dice.choice(["acknowledge", "requeue", "requeue", "reject"])
             getattr(rabbitmq, how)(queue, [number.token])
         case "more":
-            sweeps.follow_clock(queue.namespace)
+            dice.choice([
+                lambda: rabbitmq.edit(queue, dice.randrange(1, 20), body=b"edited"),
+                lambda: sweeps.follow_clock(queue.namespace),
+            ])()  # fmt: skip
 
 
 def history(address, act, seed):
