@@ -126,5 +126,5 @@ def addresses_of(at: str) -> dict[str, list[str]]:
         "entity_revisions": [f"/revisions/{at}/mail"],
         "message": [f"/messages/{at}/mail/{number}" for number in (1, 2, 3)]
         + [f"/messages/{at}/dead/1", f"/messages/{at}/scans/1"],
-        "message_edit": [f"/edit/{at}/mail/1", f"/edit/{at}/dead/1"],
+        "message_edit": [f"/edit/{at}/mail/2", f"/edit/{at}/dead/1"],
     }
