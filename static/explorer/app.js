@@ -294,9 +294,11 @@
 
   // --- the field of conditions: suggestions; Backspace in the empty field removes the last condition --------------------------
   const suggestions = () => $$("#f-suggestions > li");
+  let marked; // the text of the marked suggestion: an answer to an earlier key can bring it again
 
   function mark(option) {
     const input = $("#f-q");
+    marked = option?.dataset.text;
     if (!input) return;
     input.ariaExpanded = String(suggestions().length > 0);
     for (const one of suggestions()) one.ariaSelected = String(one === option);
@@ -516,7 +518,7 @@
     roveAll();
     showSelection();
     openConfirmation();
-    mark(null);
+    mark(suggestions().find((one) => one.dataset.text === marked));
     if (focusedPart && document.activeElement === document.body) focusPart(document.getElementById(focusedPart));
     focusedPart = "";
   });
