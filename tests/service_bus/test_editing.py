@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import namespaces, reads, service_bus
+from broker_core import namespaces, operations, reads, service_bus
 from broker_core.common.errors import (
     BrokerError,
     EntityNotFound,
@@ -171,7 +171,7 @@ def test_the_lists_of_dead_letters_and_missing_entities_are_refused(queue):
 def test_a_deleted_queue_is_not_found(make_queue):
     queue = make_queue()
     service_bus.send(queue, [Message(b"x")])
-    entities.delete_entity(queue, operation_id=1)
+    entities.delete_entity(queue, operation_id=operations.new_number())
     with pytest.raises(EntityNotFound):
         service_bus.edit(queue, 1, body=b"y")
 
