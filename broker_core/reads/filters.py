@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from broker_core.common.errors import FilterError
+from broker_core.common.types import TERMINAL_KINDS
 
 from .conditions import (
     ANY,
@@ -68,6 +69,7 @@ STATES = {
     "delayed": State.SCHEDULED,
     "removed": State.GONE,
 }
+_LEFT = {kind.name.lower().replace("_", "-") for kind in TERMINAL_KINDS}
 _SYNONYMS = {
     "message-id": "id", "correlation-id": "correlation", "session-id": "session", "label": "subject", "holder": "held-by",
     "enqueued": "at", "delivery-count": "deliveries", "dequeue-count": "deliveries", "queue": "entity", "sender": "user",
@@ -234,6 +236,8 @@ def _unknown(key: str, operator: str) -> str:
 
 def _state(value: Value) -> State:
     state = STATES.get(value.text.lower())
+    if state is None and value.text.lower() in _LEFT:
+        raise FilterError(value.start, f"{value.text} is how a message left, not a state. Write state:gone for all that left.")
     if state is None:
         raise FilterError(value.start, f"There is no state {value.text}. Write one of {', '.join(State)}.")
     return state

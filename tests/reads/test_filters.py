@@ -115,6 +115,7 @@ def test_conditions_are_separated_by_spaces_and_have_their_position():
         ("id>a", 2, "id is a text: write id: or id= before the value."),
         ("body=a", 4, "body is a text: write body: before the value."),
         ("a OR b", 2, "All conditions must hold, and a minus negates one: there is no OR."),
+        ("state:completed", 6, "completed is how a message left, not a state. Write state:gone for all that left."),
         ("state:foo", 6, "There is no state foo. Write one of active, locked, deferred, scheduled, dead, expired, gone."),
         ("number>x", 7, "x is not a whole number of at most 18 digits. Write for example number>700."),
         ("number>-1", 7, "-1 is not a whole number of at most 18 digits."),
