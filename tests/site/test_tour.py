@@ -66,11 +66,11 @@ class Tour:
         self.expect(self.page.locator("#live")).to_contain_text("paused")
         self.page.keyboard.press("p")
         self.expect(self.page.locator("#live")).to_contain_text("live", timeout=STARTS_SECONDS * 1000)
-        receivers = self.page.locator("a.node.receiver", has_text="payments")
+        receivers = self.page.locator("a.node.receiver", has_text="orders")
         self.expect(receivers).to_be_visible(timeout=STARTS_SECONDS * 1000)
         receivers.click()
         self.page.locator("#map-menu").get_by_role("button", name=re.compile("^Kill")).click()
-        self.expect(self.page.locator("#notices")).to_contain_text("payments-1 is killed")
+        self.expect(self.page.locator("#notices")).to_contain_text("orders-1 is killed")
 
     def opens_a_busy_queue_and_a_message(self):
         """2 and 3."""
