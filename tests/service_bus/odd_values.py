@@ -407,6 +407,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "reads.names": {"*": dict},
         "reads.idleness": {"*": lambda: at},
         "reads.next_changes": {"*": lambda: at},
+        "reads.oldest_messages": {"*": lambda: at},
         "reads.past_of_entities": {"*": lambda: at | {"at": datetime(2030, 1, 1, tzinfo=UTC)}},
         "reads.session_lists": {"*": lambda: {"address": w.by_session}},
         "reads.timelines": {
