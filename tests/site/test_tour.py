@@ -85,7 +85,8 @@ class Tour:
         self.expect(pane.locator("#state-title")).not_to_be_empty()
         self.click("Board")
         self.expect(self.page.locator(".board-chip").first).to_be_visible(timeout=STARTS_SECONDS * 1000)
-        self.expect(self.page.get_by_role("slider", name="Look back")).to_be_visible()
+        look_back = self.page.get_by_role("slider", name="Look back")  # while a lock is due to end
+        self.expect(look_back).to_be_visible(timeout=STARTS_SECONDS * 1000)
 
     def sends_and_settles(self):
         """4: the examples come first, so the newest of five is the message that was sent."""
