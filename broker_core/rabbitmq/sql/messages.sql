@@ -856,13 +856,8 @@ judged AS MATERIALIZED (
              FROM vitrine_message AS m
             WHERE m.entity_id = q.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
               AND m.sequence_number = %(number)s::bigint FOR UPDATE) AS f),
-allowed AS MATERIALIZED (SELECT * FROM judged WHERE problem IS NULL),
-changed AS (
-    UPDATE vitrine_message AS m
-       SET
-           -- include: edited_columns
-      FROM allowed AS a WHERE m.ctid = a.tid
- RETURNING m.xmin::text AS version),
+-- include: changed_content
+,
 -- include: grown
 ,
 -- include: edited

@@ -331,13 +331,8 @@ judged AS MATERIALIZED (
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN
               AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(number)s::bigint
               FOR UPDATE) AS f),
-allowed AS MATERIALIZED (SELECT * FROM judged WHERE problem IS NULL),
-changed AS (
-    UPDATE vitrine_message AS m
-       SET
-           -- include: edited_columns
-      FROM allowed AS a WHERE m.ctid = a.tid
- RETURNING m.xmin::text AS version),
+-- include: changed_content
+,
 -- As in `grown`. A topic has the upper bound of its copies' bytes; it comes first, as when it publishes.
 counters AS MATERIALIZED (
     SELECT c.entity_id, c.entity_id = e.id AS is_own, a.growth

@@ -201,6 +201,16 @@ application_properties = CASE WHEN %(properties)s::jsonb IS NULL THEN m.applicat
                               ELSE nullif(%(properties)s::jsonb, '{}') END,
 size = %(size)s::int
 
+-- fragment: changed_content
+-- The edit of a message of which `judged` has no problem.
+allowed AS MATERIALIZED (SELECT * FROM judged WHERE problem IS NULL),
+changed AS (
+    UPDATE vitrine_message AS m
+       SET
+           -- include: edited_columns
+      FROM allowed AS a WHERE m.ctid = a.tid
+ RETURNING m.xmin::text AS version)
+
 -- fragment: grown
 -- More bytes count as sent, fewer as removed (fragment edited): sends rely on it that the ledger has no other differences.
 grown AS (
