@@ -84,14 +84,25 @@
   });
 
   // A choice takes effect at once; a custom range, when both of its ends are known.
-  document.addEventListener("change", ({ target }) => {
-    const form = target.closest("[data-auto-submit]");
+  function submitChoice(input) {
+    const form = input.closest("[data-auto-submit]");
     if (!form) return;
     const { namespace, path, start, end } = form.elements;
-    if (target === namespace && path) path.value = ""; // a queue of the namespace before
-    if ((target === start || target === end) && !(start.value && end.value)) return;
+    if (input === namespace && path) path.value = ""; // a queue of the namespace before
+    if ((input === start || input === end) && !(start.value && end.value)) return;
     form.requestSubmit();
-  });
+  }
+
+  document.addEventListener("change", ({ target }) => submitChoice(target));
+
+  // A choice made before this script ran takes effect now. Browsers restore none, as the forms have no autocompletion.
+  function differs(input) {
+    if (input.options) return input.selectedIndex !== Math.max(0, [...input.options].findIndex((one) => one.defaultSelected));
+    return input.checked !== input.defaultChecked || input.value !== input.defaultValue;
+  }
+  const typing = (input) => !input.options && input === document.activeElement; // its change event is to come
+  const early = all("[data-auto-submit] :is(select, input)").find((input) => differs(input) && !typing(input));
+  if (early) submitChoice(early);
 
   // The details of a card are loaded when they are opened, and again if the card is replaced meanwhile.
   const load = (details) => {

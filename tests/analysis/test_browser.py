@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
+from broker_core import namespaces
+from broker_core.common.types import Family
 from explorer.models import AnalysisRun
 from tests.explorer.test_accessibility import browser, problems_of  # noqa: F401 - a fixture
 
@@ -70,6 +72,22 @@ def test_details_load_when_opened_and_chart_values_can_be_read(page, queue):  # 
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV of Percentiles").click()
     assert download.value.suggested_filename.endswith(".csv")
+
+
+def test_a_choice_before_the_script_has_loaded_takes_effect(page, queue):  # noqa: F811
+    namespaces.create_namespace("other", Family.SERVICE_BUS)
+    held = []
+
+    def hold(route):  # Playwright cannot take a built-in method
+        held.append(route)
+
+    page.route("**/charts*.js", hold, times=1)
+    with page.expect_request("**/charts*.js"):
+        page.goto(at("analyses"), wait_until="commit")
+    page.get_by_label("Namespace", exact=True).select_option("other")
+    held[0].continue_()
+    expect(page).to_have_url(re.compile("namespace=other$"))
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
 
 
 @pytest.mark.slow
