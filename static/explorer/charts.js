@@ -95,13 +95,19 @@
 
   document.addEventListener("change", ({ target }) => submitChoice(target));
 
-  // A choice made before this script ran takes effect now. Browsers restore none, as the forms have no autocompletion.
-  function differs(input) {
-    if (input.options) return input.selectedIndex !== Math.max(0, [...input.options].findIndex((one) => one.defaultSelected));
-    return input.checked !== input.defaultChecked || input.value !== input.defaultValue;
+  // A choice made before this script ran takes effect now. Browsers restore none, as the forms have no autocompletion. A reset
+  // copy has the values that the page was sent with, as the browser understands them.
+  function earlyChoice(form) {
+    const inputs = (of) => all("select, input", of);
+    const copy = form.cloneNode(true);
+    copy.reset();
+    const sent = inputs(copy);
+    const typing = (input) => !input.options && input === document.activeElement; // its change event is to come
+    return inputs(form).find(
+      (input, i) => (input.value !== sent[i].value || input.checked !== sent[i].checked) && !typing(input)
+    );
   }
-  const typing = (input) => !input.options && input === document.activeElement; // its change event is to come
-  const early = all("[data-auto-submit] :is(select, input)").find((input) => differs(input) && !typing(input));
+  const early = all("[data-auto-submit]").map(earlyChoice).find(Boolean);
   if (early) submitChoice(early);
 
   // The details of a card are loaded when they are opened, and again if the card is replaced meanwhile.

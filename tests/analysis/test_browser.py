@@ -90,6 +90,14 @@ def test_a_choice_before_the_script_has_loaded_takes_effect(page, queue):  # noq
     expect(page.get_by_role("heading", level=1)).to_be_visible()
 
 
+def test_a_value_that_the_browser_changes_is_no_choice(page, queue):  # noqa: F811
+    """A text field drops the line feeds of its value."""
+    navigations = []
+    page.on("request", lambda request: request.is_navigation_request() and navigations.append(request.url))
+    page.goto(f"{at('analysis_question', 'slow', queue=queue.pk)}&time=%0A5%20s%0A", wait_until="networkidle")
+    assert len(navigations) == 1
+
+
 @pytest.mark.slow
 def test_axe_finds_nothing(page, queue, browser):  # noqa: F811
     a_stored_result([queue], notes=["A file is damaged."])
