@@ -197,3 +197,63 @@ def beyond_expiry(seconds: Any, expires_at: datetime) -> InvalidQueryParameterVa
     return InvalidQueryParameterValue(
         "visibilitytimeout", seconds, f"the message would become visible after its expiration time, {expires_at.isoformat()}"
     )
+
+
+class AuthenticationFailed(StorageRefusal, errors.NotAuthorized):
+    """A request without a valid signature: wrong key, expired, not yet valid, or none at all. detail: which check failed."""
+
+    code = "AuthenticationFailed"
+    status = 403
+
+    def __init__(self, detail: str):
+        errors.BrokerError.__init__(self, f"The request could not be authenticated: {detail}")
+        self.details = {"AuthenticationErrorDetail": detail}
+
+
+class InvalidAuthenticationInfo(StorageRefusal, errors.InvalidArgument):
+    """An Authorization header, or the date of a signed request, that cannot be read."""
+
+    code = "InvalidAuthenticationInfo"
+
+    def __init__(self, problem: str):
+        errors.InvalidArgument.__init__(self, "Authorization", problem)
+        self.details = {"AuthenticationErrorDetail": problem}
+
+
+class AuthorizationMismatch(StorageRefusal, errors.NotAuthorized):
+    """A valid shared access signature that does not permit the request."""
+
+    status = 403
+
+    def __init__(self, problem: str):
+        errors.BrokerError.__init__(self, f"The shared access signature does not permit this request: {problem}")
+
+
+class AuthorizationPermissionMismatch(AuthorizationMismatch):
+    """It lacks the permission of the operation."""
+
+    code = "AuthorizationPermissionMismatch"
+
+
+class AuthorizationResourceTypeMismatch(AuthorizationMismatch):
+    """It is not for this type of resource: service, queues or messages."""
+
+    code = "AuthorizationResourceTypeMismatch"
+
+
+class AuthorizationServiceMismatch(AuthorizationMismatch):
+    """It is for other services than queues."""
+
+    code = "AuthorizationServiceMismatch"
+
+
+class AuthorizationProtocolMismatch(AuthorizationMismatch):
+    """It is for https only."""
+
+    code = "AuthorizationProtocolMismatch"
+
+
+class AuthorizationSourceIPMismatch(AuthorizationMismatch):
+    """It is for other addresses of clients."""
+
+    code = "AuthorizationSourceIPMismatch"

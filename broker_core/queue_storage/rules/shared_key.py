@@ -1,0 +1,188 @@
+"""Signatures of requests with an account's key: SharedKey and SharedKeyLite. Pure functions; keys and time are arguments.
+
+    Authorization: SharedKey ACCOUNT:SIGNATURE
+
+The HMAC-SHA256 key is the decoded base64 of the account's key. What is signed are the request's parts as they were sent: the path
+still percent-encoded, the headers before any change by a proxy.
+Source: Azure Storage documentation, "Authorize with Shared Key"; the order of the headers is that of the SDKs (QS-909).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker_core.wire.http.dates import read_rfc1123
+
+from .errors import AuthenticationFailed, InvalidAuthenticationInfo
+
+SHARED_KEY, SHARED_KEY_LITE = "SharedKey", "SharedKeyLite"
+LARGEST_SKEW = timedelta(minutes=15)
+SECONDARY = "-secondary"
+_SIGNED_HEADERS = (
+    *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
+    *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
+)
+_FIRST_VERSION_WITHOUT_ZERO = "2015-02-21"  # since then a Content-Length of 0 is signed as an empty line
+_CREDENTIAL = re.compile(r"(SharedKey|SharedKeyLite) +([a-z0-9]{1,24}):([A-Za-z0-9+/]{43}=)")
+
+# The SDK for Python sorts headers as the service once did, by weight instead of by code point: of punctuation before digits
+# before letters, where the two characters below count only between names that are otherwise equal.
+_BY_WEIGHT = {character: place for place, character in enumerate("!#$%&*.^_`|~+0123456789abcdefghijklmnopqrstuvwxyz")}
+_BETWEEN_EQUALS = {"'": 1, "-": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class SignedParts:
+    """The parts of a request that are signed.
+
+    path: as sent, percent-encoded, without the query. query: decoded pairs. headers: pairs, with names in any case.
+    """
+
+    method: str
+    path: str
+    query: Sequence[tuple[str, str]]
+    headers: Sequence[tuple[str, str]]
+
+    def header(self, name: str) -> str:
+        """Its values, joined; empty if there is none."""
+        return ",".join(value.strip() for given, value in self.headers if given.lower() == name)
+
+    @property
+    def date(self) -> str:
+        return self.header("x-ms-date") or self.header("date")
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """An Authorization header as received, to be verified. scheme: SHARED_KEY or SHARED_KEY_LITE."""
+
+    scheme: str
+    account: str
+    signature: str
+
+
+def parse(authorization: str) -> Credential:
+    """Raises InvalidAuthenticationInfo if it is malformed."""
+    match = _CREDENTIAL.fullmatch(authorization.strip())
+    if not match:
+        raise InvalidAuthenticationInfo(
+            f"{authorization[:80]!r} must be 'SharedKey ACCOUNT:SIGNATURE' or 'SharedKeyLite ACCOUNT:SIGNATURE', "
+            "where SIGNATURE is the base64 of 32 bytes"
+        )
+    return Credential(*match.groups())
+
+
+def check_signature(credential: Credential, parts: SignedParts, keys: Iterable[str]) -> None:
+    """Raise AuthenticationFailed, with the text that should have been signed, unless one of the keys signed the request. All
+    comparisons are made in constant time."""
+    texts = list(dict.fromkeys(texts_to_sign(credential, parts)))
+    agree = [hmac.compare_digest(sign(text, key), credential.signature) for key in keys for text in texts]
+    if not any(agree):
+        raise AuthenticationFailed(
+            f"The signature {credential.signature} is not that of any key of the account {credential.account!r}. Check the key, "
+            f"and that nothing between client and server changes the path or a header. The text to sign is {texts[0]!r}"
+        )
+
+
+def check_date(parts: SignedParts, now: datetime) -> None:
+    """Raise AuthenticationFailed unless the request was made within 15 minutes of now (QS-920); InvalidAuthenticationInfo for
+    text that is no date."""
+    if not parts.date:
+        raise AuthenticationFailed("A signed request needs a date: send the header x-ms-date, such as 'Sun, 06 Nov 1994 08:49:37 GMT'")
+    at = read_rfc1123(parts.date)
+    if at is None:
+        raise InvalidAuthenticationInfo(f"the date {parts.date[:80]!r} must be such as 'Sun, 06 Nov 1994 08:49:37 GMT'")
+    if abs(now - at) > LARGEST_SKEW:
+        raise AuthenticationFailed(
+            f"The request is dated {parts.date}, which differs from the server's time {now:%Y-%m-%dT%H:%M:%SZ} by more than "
+            "15 minutes. Check the clock of the client"
+        )
+
+
+def sign(text: str, key: str) -> str:
+    """The signature of a text. key: base64, checked when it was stored."""
+    return base64.b64encode(hmac.new(base64.b64decode(key), text.encode(), hashlib.sha256).digest()).decode()
+
+
+def is_key(text: str) -> bool:
+    """Whether this can be an account's key: base64 of 32 to 64 bytes (the service's keys have 64)."""
+    try:
+        return 32 <= len(base64.b64decode(text, validate=True)) <= 64
+    except (binascii.Error, ValueError):
+        return False
+
+
+def texts_to_sign(credential: Credential, parts: SignedParts) -> Iterator[str]:
+    """The texts that clients may have signed, the documented one first."""
+    for path in _paths(parts.path, credential.account):
+        resource = f"/{credential.account}{path}"
+        for order in (_by_code_point, _by_weight):
+            headers = _canonical_headers(parts, order)
+            if credential.scheme == SHARED_KEY:
+                yield "\n".join([parts.method, *_signed_values(parts), headers + resource + _canonical_query(parts.query)])
+            else:
+                values = [parts.header("content-md5"), parts.header("content-type"), _date_line(parts)]
+                yield "\n".join([parts.method, *values, headers + resource + _component(parts.query)])
+
+
+def _paths(path: str, account: str) -> Iterator[str]:
+    """The path as sent; of the secondary endpoint, also that of the primary."""
+    yield path
+    secondary = f"/{account}{SECONDARY}"
+    if path == secondary or path.startswith(f"{secondary}/"):
+        yield f"/{account}{path[len(secondary) :]}"
+
+
+def _signed_values(parts: SignedParts) -> Iterator[str]:
+    for name in _SIGNED_HEADERS:
+        if name == "date":
+            yield _date_line(parts)
+        elif name == "content-length":
+            length = parts.header(name)
+            signs_zero = "" < parts.header("x-ms-version") < _FIRST_VERSION_WITHOUT_ZERO
+            yield "" if length == "0" and not signs_zero else length
+        else:
+            yield parts.header(name)
+
+
+def _date_line(parts: SignedParts) -> str:
+    """Empty if the date is signed among the x-ms headers."""
+    return "" if parts.header("x-ms-date") else parts.header("date")
+
+
+def _canonical_headers(parts: SignedParts, order: Callable[[str], Sequence]) -> str:
+    values: dict[str, list[str]] = defaultdict(list)
+    for name, value in parts.headers:
+        if name.lower().startswith("x-ms-"):
+            values[name.lower()].append(value.strip())
+    return "".join(f"{name}:{','.join(values[name])}\n" for name in sorted(values, key=order))
+
+
+def _by_code_point(name: str) -> Sequence:
+    return name
+
+
+def _by_weight(name: str) -> Sequence:
+    return (
+        [_BY_WEIGHT[character] for character in name if character in _BY_WEIGHT],
+        [_BETWEEN_EQUALS.get(character, 0) for character in name],
+    )
+
+
+def _canonical_query(query: Sequence[tuple[str, str]]) -> str:
+    values: dict[str, list[str]] = defaultdict(list)
+    for name, value in query:
+        values[name.lower()].append(value)
+    return "".join(f"\n{name}:{','.join(sorted(values[name]))}" for name in sorted(values))
+
+
+def _component(query: Sequence[tuple[str, str]]) -> str:
+    return next((f"?comp={value}" for name, value in query if name.lower() == "comp"), "")
