@@ -16,7 +16,7 @@ _numbers = itertools.count()
 _Usage = namedtuple("_Usage", "total used free")
 CONFIGURATION = (
     *("vitrine_consumer", "vitrine_connection", "vitrine_binding", "vitrine_exchange", "vitrine_policy"),
-    *("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"),
+    *("vitrine_shared_access_policy", "vitrine_storage_account", "vitrine_rule", "vitrine_entity", "vitrine_namespace"),
 )
 
 

@@ -157,6 +157,16 @@ class Fields:
         """An object with fields of its own; call `done` on it too."""
         return Fields(f"{self.where}.{name}", self.mapping(name))
 
+    def inner_list(self, name: str) -> list[Fields]:
+        """A list of objects."""
+        found = self._take(
+            name,
+            lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+            "must be a list of objects",
+            False,
+        )
+        return [Fields(f"{self.where}.{name}[{place}]", one) for place, one in enumerate(found)]
+
     def value(self, name: str) -> Any:
         return self._left.pop(name, None)
 

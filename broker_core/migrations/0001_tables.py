@@ -188,6 +188,25 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "StorageAccount",
+            fields=[
+                (
+                    "namespace",
+                    models.OneToOneField(
+                        on_delete=models.CASCADE,
+                        primary_key=True,
+                        related_name="storage_account",
+                        serialize=False,
+                        to="broker_core.namespace",
+                    ),
+                ),
+                ("primary_key", models.CharField(max_length=128)),
+                ("secondary_key", models.CharField(max_length=128)),
+                ("properties", models.JSONField(blank=True, default=dict)),
+            ],
+            options={"db_table": "vitrine_storage_account", "verbose_name": "storage account"},
+        ),
+        migrations.CreateModel(
             "SharedAccessPolicy",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

@@ -15,5 +15,6 @@ from .history import (
     ArchiveUnusedFile,
 )
 from .messages import Message, MessageEvent
+from .queue_storage import StorageAccount
 from .rabbitmq import Binding, BrokerProcess, Connection, Consumer, Exchange, Policy
 from .sweeps import SweepRun

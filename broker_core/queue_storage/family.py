@@ -12,7 +12,7 @@ from broker_core.namespaces import Namespace
 from broker_core.queue_storage.rules.names import check_account_name, check_queue_name
 from broker_core.store.driver import Steps
 
-from . import tidying, transfer
+from . import accounts, tidying, transfer
 from .queues import create_account, create_queue, delete_account, delete_queue, entities_restored
 from .rules import display_state, explaining
 from .rules.display_state import DisplayState
@@ -37,6 +37,10 @@ class QueueStorage(FamilyDefinition):
 
     def delete_namespace(self, name: str, *, actor: Actor) -> Any:
         return delete_account(name, actor=actor)
+
+    def namespace_created(self, namespace_id: int) -> Steps[None]:
+        """Give it two keys."""
+        yield from accounts.insert(namespace_id, accounts.new_key(), accounts.new_key())
 
     def check_queue_name(self, name: str) -> Any:
         return check_queue_name(name)

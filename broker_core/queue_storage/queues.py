@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from broker_core import namespaces, operations
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, HistoryLevel, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, HistoryLevel, Right, require_text
 from broker_core.namespaces.entity_columns import entity_columns
 from broker_core.namespaces.namespaces import contents, hold_whole, namespace_to_configure, of_family
 from broker_core.namespaces.protection import record_revisions, require_unprotected
@@ -22,12 +22,14 @@ from broker_core.queue_storage.rules.options import (
     QueueOptions,
     as_json,
     changed,
+    check_access_policies,
     check_metadata,
     check_options,
     effective_json,
     from_json,
     poison_of,
 )
+from broker_core.queue_storage.rules.sas import AccessPolicy
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Atomically, Steps
@@ -53,6 +55,7 @@ class StorageQueue:
     expiry_grace: timedelta
     strict_visibility: bool
     history_level: HistoryLevel
+    access_policies: tuple[AccessPolicy, ...]
     created_at: datetime
     updated_at: datetime
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -64,7 +67,7 @@ class StorageQueue:
 
     @property
     def options(self) -> QueueOptions:
-        return QueueOptions(self.metadata, self.max_dequeue_count, self.poison_queue, self.expiry_grace, self.strict_visibility)
+        return QueueOptions(**{f.name: getattr(self, f.name) for f in fields(QueueOptions)})
 
     @property
     def poison(self) -> EntityAddress | None:
@@ -147,6 +150,7 @@ def create_queue(
     poison_queue: str | None = None,
     expiry_grace: timedelta = DEFAULT_GRACE,
     strict_visibility: bool = False,
+    access_policies: Sequence[AccessPolicy] = (),
     history_level: HistoryLevel | int = HistoryLevel.FULL,
     actor: Actor | None = None,
 ) -> Steps:
@@ -156,7 +160,9 @@ def create_queue(
     Raises OutOfRangeInput and InvalidResourceName for its name, InvalidMetadata, QueueAlreadyExists, AccountNotFound.
     """
     actor = authorize(actor, Right.MANAGE, address)
-    requested = QueueOptions(metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility)
+    requested = QueueOptions(
+        metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility, tuple(access_policies)
+    )
     options, level = check_options(address.path, requested), checked_history_level(history_level)
     queue = yield from _find_or_create(address, options, level, actor)
     if dict(queue.metadata) != dict(options.metadata):
@@ -201,6 +207,27 @@ def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -
         raise AccountNotFound(account)
     rows = yield call("list_entities", namespace=account, family=str(FAMILY), kind=None, topic_id=None)
     return sorted((_queue(row) for row in rows if row.path.startswith(prefix)), key=lambda queue: queue.name)
+
+
+class QueuePage(NamedTuple):
+    """Some queues of an account, by name. more: whether further ones follow the last of these."""
+
+    queues: list[StorageQueue]
+    more: bool
+
+
+@use_case
+def list_queue_page(
+    account: str, prefix: str = "", after: str = "", limit: int = 5_000, *, actor: Actor | None = None
+) -> Steps[QueuePage]:
+    """The first queues whose names start with prefix and come after a name (QS-091). Raises InvalidArgument, AccountNotFound."""
+    for name, value in (("account", account), ("prefix", prefix), ("after", after)):
+        require_text(name, value)
+    (actor or Actor.local()).require(Right.BROWSE, account)
+    rows = yield call("storage_queue_page", account=account, prefix=prefix, after=after, limit=limit + 1)
+    if not rows and not (yield call("storage_account", account=account)):
+        raise AccountNotFound(account)
+    return QueuePage([_queue(row) for row in rows[:limit]], len(rows) > limit)
 
 
 @use_case
@@ -251,6 +278,13 @@ def set_metadata(address: EntityAddress, metadata: Mapping[str, str] | None, *, 
     """Replace all metadata of a queue; None clears it (QS-089). Raises InvalidMetadata, QueueNotFound."""
     checked = check_metadata(metadata)
     return (yield from update_queue.steps(address, metadata=checked, actor=actor))
+
+
+@use_case
+def set_access_policies(address: EntityAddress, policies: Sequence[AccessPolicy], *, actor: Actor | None = None) -> Steps:
+    """Replace all stored access policies of a queue; they take effect at once (QS-095). Raises InvalidAccessPolicy,
+    QueueNotFound."""
+    return (yield from update_queue.steps(address, access_policies=check_access_policies(policies), actor=actor))
 
 
 @use_case
@@ -355,6 +389,7 @@ def _queue(row: Any, *, created: bool = False) -> StorageQueue:
         poison_queue=options.poison_queue,
         expiry_grace=options.expiry_grace,
         strict_visibility=options.strict_visibility,
+        access_policies=options.access_policies,
         history_level=HistoryLevel(row.history_level),
         created_at=row.created_at,
         updated_at=row.updated_at,

@@ -8,21 +8,41 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from broker_core.common.types import EntityAddress, EntityKind, Family, HoldKind
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import EntityAddress, EntityKind, Family, HoldKind, Tier
 from broker_core.export_format import part
-from broker_core.export_format.lines import Fields, instant
+from broker_core.export_format.lines import Fields, instant, line
 from broker_core.export_format.part import ImportedEntity, Item
-from broker_core.queue_storage import preview, queues
+from broker_core.queue_storage import accounts, preview, queues
 from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.queue_storage.rules.options import QueueOptions, as_json, check_options, effective_json
+from broker_core.queue_storage.rules.sas import AccessPolicy
+from broker_core.queue_storage.rules.service_properties import ServiceProperties, check, from_json
+from broker_core.queue_storage.rules.service_properties import as_json as as_json_properties
 from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 
-def lines_before(namespace_id: int) -> Steps:
-    yield from ()
-    return []
+def lines_before(namespace_id: int, with_keys: bool) -> Steps[list[str]]:
+    """The account's line."""
+    [row] = yield call("export_storage_account", namespace_id=namespace_id)
+    keys = {name: getattr(row, name) for name in _KEYS} if with_keys else {}
+    return [line(_ACCOUNT, {"properties": row.properties, **keys})]
+
+
+_ACCOUNT = "storage_account"
+_KEYS = ("primary_key", "secondary_key")
+
+
+def _properties(content: Fields) -> ServiceProperties:
+    """The service properties of an account's line. Those that were never set are missing."""
+    stored = content.mapping("properties")
+    try:
+        ServiceProperties(**stored)  # refuses other names
+        return check(from_json(stored))
+    except (TypeError, KeyError, AttributeError) as exc:
+        content.refuse("properties", f"are not the properties of a queue service ({exc})")
 
 
 def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps:
@@ -54,13 +74,42 @@ def _options(name: str, content: Fields) -> QueueOptions:
         poison_queue=options.text("poison_queue", optional=True),
         expiry_grace=timedelta(seconds=options.number("expiry_grace")),
         strict_visibility=options.flag("strict_visibility"),
+        access_policies=tuple(_access_policy(policy) for policy in options.inner_list("access_policies")),
     )
     options.done()
     return check_options(name, read)
 
 
+def _access_policy(content: Fields) -> AccessPolicy:
+    policy = AccessPolicy(content.text("id"), *(content.text(name, optional=True) for name in ("start", "expiry", "permission")))
+    content.done()
+    return policy
+
+
 class Reader(part.Reader):
-    """Checks options as the use cases do."""
+    """Checks options as the use cases do. An account whose keys are not in the file gets new ones."""
+
+    own_lines = frozenset({_ACCOUNT})
+
+    def __init__(self, namespace_id: int, name: str, tier: Tier):
+        super().__init__(namespace_id, name, tier)
+        self._has_account = False
+
+    def line(self, kind: str, content: Fields) -> Steps[None]:
+        properties = _properties(content)
+        keys = [accounts.checked_key(name, content.text(name, optional=True)) or accounts.new_key() for name in _KEYS]
+        content.done()
+        yield from self._account(*keys, properties)
+
+    def namespace_end(self) -> Steps[None]:
+        if not self._has_account:
+            yield from self._account(accounts.new_key(), accounts.new_key(), ServiceProperties())
+
+    def _account(self, primary_key: str, secondary_key: str, properties: ServiceProperties) -> Steps[None]:
+        if self._has_account:
+            raise InvalidArgument(_ACCOUNT, "appears twice")
+        self._has_account = True
+        yield from accounts.insert(self.namespace_id, primary_key, secondary_key, properties)
 
     def entity(self, address: EntityAddress, content: Fields) -> ImportedEntity:
         options = _options(address.path, content)
@@ -85,7 +134,15 @@ class Reader(part.Reader):
 
 
 class Updater(part.Updater):
-    """Changes queues; all their settings can be changed, except that none can be hidden."""
+    """Changes queues and the account's properties; all settings can be changed, except that none can be hidden. The keys of the
+    account stay."""
+
+    own_lines = frozenset({_ACCOUNT})
+
+    def item(self, kind: str, path: str, content: Fields) -> Item:
+        for name in _KEYS:
+            content.text(name, optional=True)
+        return Item(_ACCOUNT, "", self.namespace, as_json_properties(_properties(content)))
 
     def entity(self, path: str, content: Fields) -> tuple[str, dict[str, Any]]:
         kind = content.member("kind", [EntityKind.QUEUE])
@@ -97,7 +154,7 @@ class Updater(part.Updater):
         return name == "hidden"
 
     def effects(self, item: Item, changes: Mapping[str, Any], paths: frozenset[str]) -> Steps[tuple[Effect, ...]]:
-        if not changes:
+        if not changes or item.kind == _ACCOUNT:
             return ()
         return (yield from preview.preview_options.steps(self.address(item.path), **changes, actor=self.actor)).effects
 
@@ -108,4 +165,9 @@ class Updater(part.Updater):
         return {}
 
     def change(self, item: Item, changes: Mapping[str, Any]) -> Steps[None]:
+        if item.kind == _ACCOUNT:
+            properties = from_json({**item.values, **changes})
+            given = {name: getattr(properties, name) for name in changes}
+            yield from accounts.set_service_properties.steps(self.namespace, **given, actor=self.actor)
+            return
         yield from queues.update_queue.steps(self.address(item.path), **changes, actor=self.actor)

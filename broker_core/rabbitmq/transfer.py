@@ -40,7 +40,7 @@ _ROUTED_BY = ("exchange", "routing_key")
 _OPTIONS = ("durable", "auto_delete", "type", "arguments", "retroactive_ttl", "exact_expiry")
 
 
-def lines_before(namespace_id: int) -> Steps:
+def lines_before(namespace_id: int, with_keys: bool) -> Steps:
     lines = [line("exchange", _exchange(row)) for row in (yield call("export_exchanges", namespace_id=namespace_id))]
     for row in (yield call("policies_of", namespace_id=namespace_id)):
         lines.append(line("rabbitmq_policy", {name: getattr(row, name) for name in _POLICY}))

@@ -37,7 +37,7 @@ from .rules.amqp.properties import decode_properties, encode_properties
 from .rules.amqp.sections import AmqpSections
 
 
-def lines_before(namespace_id: int) -> Steps:
+def lines_before(namespace_id: int, with_keys: bool) -> Steps:
     yield from ()
     return []
 

@@ -44,7 +44,7 @@ def export(
     """Write namespaces with their content, line by line. Returns the numbers of "entities" and "messages" as a dict.
 
     names:     None: all except Vitrine's own.
-    with_keys: whether to include the keys of policies; the file must then be kept secret.
+    with_keys: whether to include the keys of policies and storage accounts; the file must then be kept secret.
     with_messages: whether to include messages, sessions and seen message ids; otherwise it is the configuration alone.
     Requires MANAGE, and SEE_BODIES for messages. Raises EntityNotFound; NotAllowed for Vitrine's own namespace and in a caller's
     transaction.
@@ -92,7 +92,11 @@ def frame(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Frame]
     _require_existing([address.namespace], namespaces)
     [namespace] = namespaces
     part = definition_of(namespace.family).transfer
-    before = [_header(with_keys=False), _namespace_line(namespace), *(yield from part.lines_before(namespace.id))]
+    before = [
+        _header(with_keys=False),
+        _namespace_line(namespace),
+        *(yield from part.lines_before(namespace.id, with_keys=False)),
+    ]
     of_topic = [address.topic] if address.topic else []
     ids = []
     for entity_address in (*of_topic, address):
@@ -133,7 +137,7 @@ def _namespace(
     part = definition_of(namespace.family).transfer
     write(_namespace_line(namespace))
     yield from _policies(namespace.id, None, write, with_keys)
-    for text in (yield from part.lines_before(namespace.id)):
+    for text in (yield from part.lines_before(namespace.id, with_keys)):
         write(text)
     exported: dict[int, int] = {}
     for row in (yield call("export_entity_ids", namespace_id=namespace.id)):

@@ -13,7 +13,10 @@ from broker_core import namespaces, rabbitmq
 from broker_core import queue_storage as storage
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNotFound
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
+from broker_core.queue_storage import accounts
 from broker_core.queue_storage.rules.errors import PopReceiptMismatch
+from broker_core.queue_storage.rules.sas import AccessPolicy
+from broker_core.queue_storage.rules.service_properties import CorsRule, Logging, Retention
 from broker_core.rabbitmq.rules import table
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
@@ -63,6 +66,7 @@ def test_a_storage_queue_is_copied_with_its_options_receipts_and_leases(account)
         "poison_queue": "bad-jobs",
         "expiry_grace": 90 * SECOND,
         "strict_visibility": True,
+        "access_policies": [AccessPolicy("readers", None, "2026-11-21T02:55:46.1234567Z", "r"), AccessPolicy("none")],
     }
     storage.create_queue(jobs, metadata={"Owner": "me"}, history_level=HistoryLevel.LIFECYCLE, **options)
     storage.create_queue(poison)
@@ -83,6 +87,7 @@ def test_a_storage_queue_is_copied_with_its_options_receipts_and_leases(account)
         HistoryLevel.LIFECYCLE,
         True,
     )
+    assert list(stored_queue.access_policies) == options["access_policies"]
     assert stored_queue.poison == EntityAddress(copy.namespace, "bad-jobs")
 
     assert storage.get(copy, 10) == []
@@ -93,6 +98,20 @@ def test_a_storage_queue_is_copied_with_its_options_receipts_and_leases(account)
     namespaces.step_clock(copy.namespace, 301 * SECOND)
     [back] = storage.get(copy, 10)
     assert (back.text, back.dequeue_count, back.inserted_at) == ("extended", 2, extended.inserted_at)
+
+
+def test_the_service_properties_of_an_account_are_copied_and_its_keys_only_when_asked_for(account):
+    rule = CorsRule(("https://shop.example",), ("GET", "PUT"), ("x-ms-*",), ("*",), 60)
+    accounts.set_service_properties(account, cors=(rule,), logging=Logging(read=True, retention=Retention(7)))
+    of_account = accounts.get_keys(account)
+    copy = accounts.get_keys(copied_account(account))
+    assert copy.properties == of_account.properties
+    assert len({*copy.keys, *of_account.keys}) == 4
+    name = f"c{uuid.uuid4().hex[:10]}"
+    import_(exported(account, with_keys=True), name=name)
+    assert accounts.get_keys(name).keys == of_account.keys
+    without = [text for text in exported(account) if '"storage_account"' not in text]
+    import_(without, name=f"c{uuid.uuid4().hex[:10]}")
 
 
 STEPS = st.lists(
@@ -168,15 +187,21 @@ def gotten(queue):
     return [(m.message_id, m.text, m.dequeue_count, m.inserted_at, m.expires_at) for m in storage.get(queue, 32)]
 
 
+STORED_OPTIONS = {"metadata": {}, "expiry_grace": 60, "strict_visibility": False, "access_policies": []}
 BAD_STORAGE = [
     ("entity", {"path": "No"}, r"line \d+: entity: .*'No'|2 characters"),
     ("entity", {"kind": "topic"}, r"entity.kind: 'topic' must be one of queue"),
     ("entity", {"options": None}, r"entity.options: is missing"),
     ("entity", {"options": {"metadata": {}, "expiry_grace": 60}}, r"entity.options.strict_visibility: is missing"),
-    ("entity", {"options": {"metadata": {"1a": "x"}, "expiry_grace": 60, "strict_visibility": False}}, r"line \d+: entity: .*1a"),
+    ("entity", {"options": STORED_OPTIONS | {"metadata": {"1a": "x"}}}, r"line \d+: entity: .*1a"),
+    ("entity", {"options": STORED_OPTIONS | {"access_policies": [{"id": ""}]}}, r"entity: access_policies: the id '' must have"),
+    ("entity", {"options": STORED_OPTIONS | {"access_policies": [{}]}}, r"access_policies\[0\].id: is missing"),
+    ("storage_account", {"properties": {"cors": [{"origins": []}]}}, r"storage_account.properties: are not the properties"),
+    ("storage_account", {"properties": {"speed": 1}}, r"storage_account.properties: are not the properties"),
+    ("storage_account", {"primary_key": "secret"}, r"storage_account: primary_key: a key must be"),
     (
         "entity",
-        {"options": {"metadata": {}, "expiry_grace": 60, "strict_visibility": False, "speed": 1}},
+        {"options": STORED_OPTIONS | {"speed": 1}},
         r"options.speed: is no",
     ),
     ("entity", {"settings": {"history_level": 7, "hidden": False}}, r"entity.settings.history_level: 7 must be"),

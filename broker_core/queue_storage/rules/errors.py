@@ -75,6 +75,36 @@ class MissingRequiredQueryParameter(StorageRefusal, errors.InvalidArgument):
         self.details = {"QueryParameterName": name}
 
 
+class InvalidHeaderValue(StorageRefusal, errors.InvalidArgument):
+    """A header of the request that cannot be read."""
+
+    code = "InvalidHeaderValue"
+
+    def __init__(self, name: str, value: str, problem: str):
+        super().__init__(name, f"{value[:80]!r}: {problem}")
+        self.details = {"HeaderName": name, "HeaderValue": value[:80]}
+
+
+class InvalidMarker(StorageRefusal, errors.InvalidArgument):
+    """A marker of a list of queues that this server has not made."""
+
+    code = "InvalidMarker"
+
+    def __init__(self, marker: str):
+        super().__init__("marker", f"{marker[:80]!r} is not a marker of this server: use NextMarker of the page before")
+
+
+class CorsPreflightFailure(StorageRefusal):
+    """No CORS rule allows what a browser asks for."""
+
+    code = "CorsPreflightFailure"
+    status = 403
+
+    def __init__(self, problem: str):
+        super().__init__(f"The CORS rules of the account do not allow this request: {problem}")
+        self.details = {"MessageDetails": problem}
+
+
 class InvalidMetadata(StorageRefusal, errors.InvalidArgument):
     """Metadata whose names or values cannot be sent as headers."""
 
@@ -109,6 +139,21 @@ class InvalidXmlDocument(StorageRefusal, errors.InvalidArgument):
 
     def __init__(self, position: int, character: str):
         super().__init__("text", f"the character U+{ord(character):04X} at position {position} cannot be in a message's text")
+
+
+class InvalidAccessPolicy(StorageRefusal, errors.InvalidArgument):
+    """Stored access policies that a queue cannot have (QS-095)."""
+
+    code = "InvalidXmlDocument"
+
+    def __init__(self, problem: str):
+        super().__init__("access_policies", problem)
+
+
+class InvalidServiceProperties(StorageRefusal, errors.InvalidArgument):
+    """Properties that a queue service cannot have. name: of the element."""
+
+    code = "InvalidXmlDocument"
 
 
 class RequestBodyTooLarge(StorageRefusal, errors.MessageTooLarge):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -12,12 +12,15 @@ from typing import Any
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import InvalidArgument
 
-from .errors import EmptyMetadataKey, InvalidMetadata, MetadataTooLarge
+from .errors import EmptyMetadataKey, InvalidAccessPolicy, InvalidMetadata, MetadataTooLarge
 from .limits import DEFAULT_GRACE, LONGEST_GRACE, METADATA_BYTES
 from .names import LONGEST, POISON, check_queue_name, poison_queue_of
+from .sas import QUEUE_LETTERS, AccessPolicy, read_instant
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VALUE = re.compile(r"[\x20-\x7e\t]*")
+MOST_POLICIES = 5
+LONGEST_POLICY_ID = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class QueueOptions:
     poison_queue: its name, in the same account; None: the queue's name with -poison appended.
     expiry_grace: how long expired messages are kept for the explorer (QS-923).
     strict_visibility: reject updates that hide a message until after it expires (QS-903).
+    access_policies: what shared access signatures may refer to (QS-095).
     """
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -34,6 +38,7 @@ class QueueOptions:
     poison_queue: str | None = None
     expiry_grace: timedelta = DEFAULT_GRACE
     strict_visibility: bool = False
+    access_policies: tuple[AccessPolicy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,27 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return checked
 
 
+def check_access_policies(policies: Sequence[AccessPolicy]) -> tuple[AccessPolicy, ...]:
+    """Check stored access policies (QS-095) and return them. One without start, expiry and permission is allowed. Raises
+    InvalidAccessPolicy."""
+    checked = tuple(policies)
+    if len(checked) > MOST_POLICIES:
+        raise InvalidAccessPolicy(f"{len(checked)} are given; a queue has at most {MOST_POLICIES}")
+    ids = [policy.id for policy in checked]
+    for policy in checked:
+        require_kind("access_policies", policy, AccessPolicy)
+        if not 1 <= len(policy.id) <= LONGEST_POLICY_ID:
+            raise InvalidAccessPolicy(f"the id {policy.id[:80]!r} must have 1 to {LONGEST_POLICY_ID} characters")
+        if ids.count(policy.id) > 1:
+            raise InvalidAccessPolicy(f"the id {policy.id!r} is given twice")
+        for what, at in (("Start", policy.start), ("Expiry", policy.expiry)):
+            if at is not None and read_instant(at) is None:
+                raise InvalidAccessPolicy(f"{what} {at[:40]!r} of {policy.id!r} must be a time such as 2026-11-21T02:55:46Z")
+        if wrong := set(policy.permission or "") - set(QUEUE_LETTERS):
+            raise InvalidAccessPolicy(f"the permission {min(wrong)!r} of {policy.id!r} must be one of {', '.join(QUEUE_LETTERS)}")
+    return checked
+
+
 def check_options(name: str, options: QueueOptions) -> QueueOptions:
     """Check the options of the queue of this name and return them. Raises InvalidArgument."""
     count, grace, target = options.max_dequeue_count, options.expiry_grace, options.poison_queue
@@ -85,7 +111,8 @@ def check_options(name: str, options: QueueOptions) -> QueueOptions:
         raise InvalidArgument("poison_queue", f"'{name}' cannot be its own poison queue")
     if count is not None and target is None and not name.endswith(POISON) and len(name) + len(POISON) > LONGEST:
         raise InvalidArgument("poison_queue", f"'{name}' is too long to append {POISON}; choose another poison queue (QS-106)")
-    return replace(options, metadata=check_metadata(options.metadata))
+    policies = check_access_policies(options.access_policies)
+    return replace(options, metadata=check_metadata(options.metadata), access_policies=policies)
 
 
 def changed(name: str, options: QueueOptions, changes: Mapping[str, Any]) -> QueueOptions:
@@ -113,6 +140,7 @@ def as_json(options: QueueOptions) -> dict[str, Any]:
         "poison_queue": options.poison_queue,
         "expiry_grace": options.expiry_grace.total_seconds(),
         "strict_visibility": options.strict_visibility,
+        "access_policies": [asdict(policy) for policy in options.access_policies],
     }
 
 
@@ -124,6 +152,7 @@ def from_json(stored: Mapping[str, Any]) -> QueueOptions:
         stored.get("poison_queue"),
         timedelta(seconds=stored.get("expiry_grace", DEFAULT_GRACE.total_seconds())),
         stored.get("strict_visibility", False),
+        tuple(AccessPolicy(**policy) for policy in stored.get("access_policies", ())),
     )
 
 

@@ -111,7 +111,8 @@ def check_signature(sas: Sas, keys: Iterable[str], *, account: str, queue: str |
     agree = [hmac.compare_digest(sign(text, key).encode(), sas.signature.encode()) for key in keys]
     if not any(agree):
         raise AuthenticationFailed(
-            f"The signature {sas.signature[:80]!r} is not that of any key of the account {account!r}. The text to sign is {text!r}"
+            f"The signature {sas.signature[:80]!r} is not that of any key of the account {account!r}. "
+            f"The text to sign is {text!r}"
         )
 
 
@@ -164,7 +165,9 @@ def read_instant(text: str) -> datetime | None:
         return None
     day, minute, second, fraction = match.groups()
     try:
-        return datetime.fromisoformat(f"{day}T{minute or '00:00'}:{second or '00'}.{(fraction or '0')[:6]:0<6}").replace(tzinfo=UTC)
+        return datetime.fromisoformat(f"{day}T{minute or '00:00'}:{second or '00'}.{(fraction or '0')[:6]:0<6}").replace(
+            tzinfo=UTC
+        )
     except ValueError:
         return None
 

@@ -96,7 +96,9 @@ def check_date(parts: SignedParts, now: datetime) -> None:
     """Raise AuthenticationFailed unless the request was made within 15 minutes of now (QS-920); InvalidAuthenticationInfo for
     text that is no date."""
     if not parts.date:
-        raise AuthenticationFailed("A signed request needs a date: send the header x-ms-date, such as 'Sun, 06 Nov 1994 08:49:37 GMT'")
+        raise AuthenticationFailed(
+            "A signed request needs a date: send the header x-ms-date, such as 'Sun, 06 Nov 1994 08:49:37 GMT'"
+        )
     at = read_rfc1123(parts.date)
     if at is None:
         raise InvalidAuthenticationInfo(f"the date {parts.date[:80]!r} must be such as 'Sun, 06 Nov 1994 08:49:37 GMT'")
@@ -124,7 +126,7 @@ def texts_to_sign(credential: Credential, parts: SignedParts) -> Iterator[str]:
     """The texts that clients may have signed, the documented one first."""
     for path in _paths(parts.path, credential.account):
         resource = f"/{credential.account}{path}"
-        for order in (_by_code_point, _by_weight):
+        for order in (_by_code_point, by_weight):
             headers = _canonical_headers(parts, order)
             if credential.scheme == SHARED_KEY:
                 yield "\n".join([parts.method, *_signed_values(parts), headers + resource + _canonical_query(parts.query)])
@@ -170,7 +172,8 @@ def _by_code_point(name: str) -> Sequence:
     return name
 
 
-def _by_weight(name: str) -> Sequence:
+def by_weight(name: str) -> Sequence:
+    """The key of a header's name in the order of the SDK for Python."""
     return (
         [_BY_WEIGHT[character] for character in name if character in _BY_WEIGHT],
         [_BETWEEN_EQUALS.get(character, 0) for character in name],

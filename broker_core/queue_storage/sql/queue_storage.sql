@@ -697,6 +697,18 @@ SELECT
              LIMIT %(place_cap)s::int + 1) AS x) AS before
   FROM clock AS c CROSS JOIN found AS f;
 
+-- name: storage_queue_page
+-- Queues of an account in the order of their names' bytes, whatever the database's collation (QS-091).
+SELECT
+-- include: entity_columns
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE e.namespace_id = (SELECT a.namespace_id
+                           FROM vitrine_namespace AS s JOIN vitrine_storage_account AS a ON a.namespace_id = s.id
+                          WHERE lower(s.name) = lower(%(account)s::text) AND s.deleted_at IS NULL)
+   AND e.key COLLATE "C" > %(after)s::text AND starts_with(e.key, %(prefix)s::text) AND e.deleted_at IS NULL
+ ORDER BY e.key COLLATE "C"
+ LIMIT %(limit)s;
+
 -- name: storage_set_options
 -- Set a queue's options.
 WITH changed AS (

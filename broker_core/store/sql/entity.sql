@@ -139,6 +139,7 @@ RETURNING
 -- name: delete_namespace
 -- Run after namespace_holds, which says whether the namespace is empty.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s),
+account AS (DELETE FROM vitrine_storage_account WHERE namespace_id = %(namespace_id)s),
 kept AS (
 -- include: forgotten_kept
 )
@@ -149,6 +150,7 @@ DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 -- Retention removes the row (history_forget_namespaces). If the new name is taken (by a virtual host), a number is added. What
 -- was deleted before can no longer be restored, also in a new namespace of this name.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s),
+account AS (DELETE FROM vitrine_storage_account WHERE namespace_id = %(namespace_id)s),
 kept AS (
 -- include: forgotten_kept
 ),

@@ -1,0 +1,115 @@
+"""Answers with the headers that each has, and the bodies of messages and errors. Old clients depend on the order of elements."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from uuid import UUID
+
+from broker_core.common.errors import BrokerError
+from broker_core.queue_storage.values import GotMessage, PeekedMessage, PutMessage
+from broker_core.wire import xml
+from broker_core.wire.http.answer import Answer
+from broker_core.wire.http.dates import write_rfc1123
+
+from .errors import wire_error
+from .request import CLIENT_REQUEST_ID, DEFAULT_VERSION, VERSION, Request
+
+ERROR_CODE = "x-ms-error-code"
+NEVER = "Fri, 31 Dec 9999 23:59:59 GMT"
+_XML = ("content-type", "application/xml")
+_TEXT = str.maketrans(dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "\ufffd"))
+
+
+def answer(request: Request, status: int, root: str | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+    """root: the element of the body; None: there is none."""
+    body = xml.document(root) if root is not None else b""
+    given = [*(headers or {}).items(), *([_XML] if body else [])]
+    return Answer(status, [*given, *_of_all(request)], b"" if request.method == "HEAD" else body)
+
+
+def error(request: Request, exc: BrokerError) -> Answer:
+    """The answer to a request that was refused."""
+    wire = wire_error(exc)
+    text = f"{exc}\nRequestId:{request.id}\nTime:{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}0Z"
+    details = [xml.element(name, _xml_text(value)) for name, value in wire.details.items()]
+    root = xml.element("Error", [xml.element("Code", wire.code), xml.element("Message", _xml_text(text)), *details])
+    return answer(request, wire.status, root, {ERROR_CODE: wire.code})
+
+
+def put_list(message: PutMessage) -> str:
+    return xml.element("QueueMessagesList", [xml.element("QueueMessage", _put(message))])
+
+
+def got_list(messages: Iterable[GotMessage]) -> str:
+    return xml.element("QueueMessagesList", [xml.element("QueueMessage", _got(message)) for message in messages])
+
+
+def peeked_list(messages: Iterable[PeekedMessage]) -> str:
+    return xml.element("QueueMessagesList", [xml.element("QueueMessage", _peeked(message)) for message in messages])
+
+
+def receipt_text(receipt: UUID) -> str:
+    """A pop receipt as clients get it, which is opaque to them."""
+    return base64.b64encode(receipt.bytes).decode()
+
+
+def read_receipt(text: str) -> UUID | str:
+    """The receipt of such a text; the text itself, which is that of no message, if it is none."""
+    try:
+        return UUID(bytes=base64.b64decode(text, validate=True))
+    except ValueError:
+        return text
+
+
+def date(at: datetime | None) -> str:
+    return NEVER if at is None else write_rfc1123(at)
+
+
+def _put(message: PutMessage) -> list[str]:
+    return [*_times(message), xml.element("PopReceipt", receipt_text(message.pop_receipt)), _visible(message)]
+
+
+def _got(message: GotMessage) -> list[str]:
+    return [
+        *_times(message),
+        xml.element("PopReceipt", receipt_text(message.pop_receipt)),
+        _visible(message),
+        *_count_and_text(message),
+    ]
+
+
+def _peeked(message: PeekedMessage) -> list[str]:
+    return [*_times(message), *_count_and_text(message)]
+
+
+def _times(message: PutMessage | GotMessage | PeekedMessage) -> list[str]:
+    return [
+        xml.element("MessageId", message.message_id),
+        xml.element("InsertionTime", date(message.inserted_at)),
+        xml.element("ExpirationTime", date(message.expires_at)),
+    ]
+
+
+def _visible(message: PutMessage | GotMessage) -> str:
+    return xml.element("TimeNextVisible", date(message.visible_at))
+
+
+def _count_and_text(message: GotMessage | PeekedMessage) -> list[str]:
+    return [xml.element("DequeueCount", str(message.dequeue_count)), xml.element("MessageText", _xml_text(message.text))]
+
+
+def _xml_text(text: str) -> str:
+    """Text that XML can hold: other front ends may have stored any bytes (QS-912, QS-913)."""
+    return text.translate(_TEXT)
+
+
+def _of_all(request: Request) -> list[tuple[str, str]]:
+    """The headers of each answer. A version that cannot be read is not echoed."""
+    try:
+        version = request.version
+    except BrokerError:
+        version = DEFAULT_VERSION
+    given = [("x-ms-request-id", request.id), (VERSION, version), ("date", write_rfc1123(datetime.now(UTC)))]
+    return [*given, *([(CLIENT_REQUEST_ID, request.client_request_id)] if request.client_request_id else [])]

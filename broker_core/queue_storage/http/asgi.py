@@ -1,0 +1,75 @@
+"""The ASGI application: authenticate a request, run its operation, send the answer.
+
+Checks are made in the order of the service: version and names, operation, signature, parameters and body, then whether queue and
+message exist (queue_storage.rules).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import replace
+
+from broker_core.common.errors import BrokerError
+from broker_core.queue_storage.accounts import StorageAccount
+from broker_core.wire.http.answer import Answer, write
+from broker_core.wire.http.errors import MethodNotAllowed
+from broker_core.wire.http.request import ClientGone
+
+from . import answers, cors, parameters
+from .authorization import account_of, actor_of
+from .errors import INTERNAL, wire_error
+from .operations import operation_of
+from .request import Request
+
+_log = logging.getLogger(__name__)
+
+
+async def application(scope, receive, send) -> None:
+    """Handle `http`. Raises ValueError for other kinds of connection."""
+    if scope["type"] != "http":
+        raise ValueError(f"the Queue Storage REST API has no {scope['type']}")
+    request = Request(scope, receive)
+    try:
+        with suppress(ClientGone):
+            await write(await _answer(request), request, send)
+    finally:
+        request.close()
+
+
+async def _answer(request: Request) -> Answer:
+    account: StorageAccount | None = None
+    try:
+        request.version  # noqa: B018 - refuses a malformed one
+        account = await account_of(request)
+        answer = await _run(request, account)
+    except BrokerError as exc:
+        answer = _log_and_answer(exc, request)
+    except ClientGone:
+        raise
+    except Exception as exc:
+        internal = BrokerError("Internal error. See the log under the request id.")
+        internal.__cause__ = exc
+        answer = _log_and_answer(internal, request)
+    if account is None or request.method == "OPTIONS":
+        return answer
+    return replace(answer, headers=[*answer.headers, *cors.exposed(request, account, answer)])
+
+
+async def _run(request: Request, account: StorageAccount) -> Answer:
+    if request.method == "OPTIONS":
+        return cors.preflight(request, account)
+    operation = operation_of(request)
+    if request.target.is_secondary and not operation.on_secondary:
+        raise MethodNotAllowed(request.method, ("GET", "HEAD"))
+    actor = await actor_of(request, account, operation.needs)
+    parameters.check_timeout(request)
+    return await operation.run(request, actor)
+
+
+def _log_and_answer(exc: BrokerError, request: Request) -> Answer:
+    answer = answers.error(request, exc)
+    if answer.status >= 500:
+        traceback = exc if wire_error(exc) is INTERNAL else None  # no traceback if the database is down
+        _log.error("%s %s: %s (request id %s)", request.method, request.path, exc, request.id, exc_info=traceback)
+    return answer

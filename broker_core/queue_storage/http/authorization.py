@@ -1,0 +1,122 @@
+"""Who makes a request: the signature with an account's key, or a shared access signature, as an Actor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cachetools import TTLCache
+
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.queue_storage import accounts, queues
+from broker_core.queue_storage.accounts import StorageAccount
+from broker_core.queue_storage.rules import sas, shared_key
+from broker_core.queue_storage.rules.errors import (
+    AccountNotFound,
+    AuthenticationFailed,
+    AuthorizationPermissionMismatch,
+    AuthorizationResourceTypeMismatch,
+    QueueNotFound,
+)
+
+from .request import Request
+
+CACHE_SECONDS = 1.0  # how long a replaced key may still be accepted
+_MOST_CACHED = 1000
+_TYPES = {"s": "service", "c": "queues", "o": "messages"}
+_cached: TTLCache[str, StorageAccount] = TTLCache(_MOST_CACHED, CACHE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a request needs. right: of the use case that it calls.
+
+    type: of the resource in an account SAS: s, c or o; None: no account SAS permits it. account_letters: any of them suffices.
+    service_letters: of a service SAS; empty: none permits it.
+    """
+
+    right: Right
+    type: str | None = None
+    account_letters: str = ""
+    service_letters: str = ""
+
+
+async def account_of(request: Request) -> StorageAccount:
+    """The account that a request names, with its keys. Raises AccountNotFound."""
+    name = request.target.account
+    if (account := _cached.get(name)) is None:
+        account = await accounts.find_account.aio(name)
+        if account is None:  # not cached: clients could name many
+            raise AccountNotFound(name)
+        _cached[name] = account
+    return account
+
+
+async def actor_of(request: Request, account: StorageAccount, needs: Needs) -> Actor:
+    """The actor of a request, with the right that it needs and no other. Raises AuthenticationFailed, InvalidAuthenticationInfo
+    and the authorization mismatches."""
+    authorization = request.header("authorization")
+    if authorization is not None:
+        _check_key(authorization, request, account)
+        return _actor(request, account, "key", needs)
+    if not sas.is_signed(request.query):
+        raise AuthenticationFailed("The request has neither an Authorization header nor a shared access signature (sig=...)")
+    name = await _check_sas(request, account, needs)
+    return _actor(request, account, name, needs)
+
+
+def _check_key(authorization: str, request: Request, account: StorageAccount) -> None:
+    if authorization.lower().startswith("bearer "):
+        raise AuthenticationFailed("Bearer tokens are not supported. Sign with an account key, or use a shared access signature")
+    credential, parts = shared_key.parse(authorization), request.signed_parts
+    if credential.account != account.name:
+        raise AuthenticationFailed(f"The request is for the account {account.name!r} and signed for {credential.account!r}")
+    shared_key.check_signature(credential, parts, account.keys)
+    if not is_published(account):  # clients of emulators do not set their clocks (QS-920)
+        shared_key.check_date(parts, datetime.now(UTC))
+
+
+async def _check_sas(request: Request, account: StorageAccount, needs: Needs) -> str:
+    """Check a shared access signature; returns how the actor is called after it."""
+    signature, queue = sas.parse(request.query), request.target.queue or None
+    sas.check_signature(signature, account.keys, account=account.name, queue=queue)
+    policies = {}
+    if signature.policy_id is not None and queue is not None:
+        policies = await _policies(account.name, queue)
+    letters = sas.permitted(signature, policies, datetime.now(UTC))
+    sas.check_use(signature, is_tls=request.is_tls, client_ip=request.client_ip)
+    if signature.is_for_account:
+        if needs.type is None:
+            raise AuthorizationPermissionMismatch("only a request signed with the account's key may do this (QS-098)")
+        if needs.type not in (signature.types or ""):
+            raise AuthorizationResourceTypeMismatch(
+                f"it is for the resource types {signature.types!r}, and this needs {needs.type}, {_TYPES[needs.type]}"
+            )
+    allowed = needs.account_letters if signature.is_for_account else needs.service_letters
+    if not set(allowed) & set(letters):
+        wanted = " or ".join(allowed) or "an account key"
+        raise AuthorizationPermissionMismatch(f"it has the permissions {letters!r}, and this needs {wanted}")
+    return f"sas {signature.policy_id}" if signature.policy_id else "sas"
+
+
+async def _policies(account: str, queue: str) -> dict[str, sas.AccessPolicy]:
+    """The stored access policies of a queue; none if it does not exist, which the use case says to those who may know."""
+    try:
+        found = await queues.get_queue.aio(EntityAddress(account, queue))
+    except QueueNotFound:
+        return {}
+    return {policy.id: policy for policy in found.access_policies}
+
+
+def is_published(account: StorageAccount) -> bool:
+    """Whether a key of the account is the one that everybody knows."""
+    return PUBLISHED_KEY in account.keys
+
+
+def _actor(request: Request, account: StorageAccount, how: str, needs: Needs) -> Actor:
+    name = account.name if how == "key" else f"{account.name} {how}"
+    return Actor("key", name, needs.right, f"key:{name}@{request.client_ip}", namespace=account.name)
+
+
+PUBLISHED_ACCOUNT = "devstoreaccount1"
+PUBLISHED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

@@ -1,0 +1,99 @@
+"""The operations on messages."""
+
+from __future__ import annotations
+
+from broker_core import queue_storage
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.queue_storage.rules.errors import InvalidQueryParameterValue, MissingRequiredQueryParameter
+from broker_core.wire import xml
+from broker_core.wire.http.answer import Answer
+
+from . import answers, parameters
+from .request import Request
+
+MOST_BODY_BYTES = 1024 * 1024  # a text of 64 KiB of which each character is written as a reference
+_PEEK_ONLY = "peekonly"
+
+
+def address_of(request: Request) -> EntityAddress:
+    return EntityAddress(request.target.account, request.target.queue)
+
+
+async def put(request: Request, actor: Actor) -> Answer:
+    """QS-001 to QS-012."""
+    delay, life = parameters.delay(request), parameters.time_to_live(request)
+    text = _text(await request.body(MOST_BODY_BYTES))
+    put = await queue_storage.put.aio(address_of(request), text, visibility_timeout=delay, time_to_live=life, actor=actor)
+    return answers.answer(request, 201, answers.put_list(put))
+
+
+async def get(request: Request, actor: Actor) -> Answer:
+    """QS-020 to QS-028. What was received for a client that is gone becomes visible again, without counting."""
+    count, lease = parameters.count(request), parameters.lease(request)
+    got = await request.while_connected(queue_storage.get.aio(address_of(request), count, visibility_timeout=lease, actor=actor))
+    return answers.answer(request, 200, answers.got_list(got))
+
+
+async def peek(request: Request, actor: Actor) -> Answer:
+    """QS-035 to QS-038."""
+    peeked = await queue_storage.peek.aio(address_of(request), parameters.count(request), actor=actor)
+    return answers.answer(request, 200, answers.peeked_list(peeked))
+
+
+def is_peek(request: Request) -> bool:
+    """Whether a request for messages is a peek (QS-039). Raises InvalidQueryParameterValue."""
+    given = request.parameter(_PEEK_ONLY)
+    if given is None or given.lower() == "false":
+        return False
+    if given.lower() != "true":
+        raise InvalidQueryParameterValue(_PEEK_ONLY, given[:80], "must be true or false")
+    return True
+
+
+async def update(request: Request, actor: Actor) -> Answer:
+    """QS-045 to QS-055: without a body, the text stays."""
+    receipt, visibility = _receipt(request), parameters.new_visibility(request)
+    body = await request.body(MOST_BODY_BYTES)
+    updated = await queue_storage.update.aio(
+        address_of(request),
+        request.target.message_id,
+        receipt,
+        visibility_timeout=visibility,
+        text=_text(body) if body else None,
+        actor=actor,
+    )
+    headers = {
+        "x-ms-popreceipt": answers.receipt_text(updated.pop_receipt),
+        "x-ms-time-next-visible": answers.date(updated.visible_at),
+    }
+    return answers.answer(request, 204, headers=headers)
+
+
+async def delete(request: Request, actor: Actor) -> Answer:
+    """QS-060 to QS-063."""
+    await queue_storage.delete.aio(address_of(request), request.target.message_id, _receipt(request), actor=actor)
+    return answers.answer(request, 204)
+
+
+async def clear(request: Request, actor: Actor) -> Answer:
+    """QS-064."""
+    await queue_storage.clear.aio(address_of(request), actor=actor)
+    return answers.answer(request, 204)
+
+
+def _receipt(request: Request):
+    text = request.parameter(parameters.POP_RECEIPT)
+    if text is None:
+        raise MissingRequiredQueryParameter(parameters.POP_RECEIPT)
+    return answers.read_receipt(text)
+
+
+def _text(body: bytes) -> str:
+    """The text of a QueueMessage document (QS-011, QS-013), as it is: it is never decoded. Raises InvalidXml."""
+    root = xml.read(body)
+    found = root.find("MessageText")
+    if found is None:
+        root.refuse("it has no element MessageText")
+    if found.children:
+        found.children[0].refuse("MessageText must contain text only; escape < as &lt;")
+    return found.text
