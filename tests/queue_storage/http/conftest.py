@@ -2,16 +2,20 @@
 
 import socket
 import threading
+import uuid
 
 import pytest
 
 from broker_core import queue_storage
 from broker_core.queue_storage import accounts
 from tests.eventually import eventually
+from tests.fixtures import broker_database  # noqa: F401 - a fixture
+
+from .client import Client
 
 
 @pytest.fixture(scope="module")
-def _server(django_db_setup):
+def port(django_db_setup):
     import uvicorn
 
     from broker_core.queue_storage.http import application
@@ -23,19 +27,28 @@ def _server(django_db_setup):
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     eventually(lambda: server.started, 10)
-    yield "http://127.0.0.1:{}".format(listening.getsockname()[1])
+    yield listening.getsockname()[1]
     server.should_exit = True
     thread.join(10)
 
 
 @pytest.fixture
-def account(transactional_db, _server):
-    """The name of an account with queues on the wire."""
-    queue_storage.create_account("shop")
-    return "shop"
+def account(transactional_db, port):
+    """The name of an account on the wire."""
+    name = f"shop{uuid.uuid4().hex[:8]}"
+    queue_storage.create_account(name)
+    return name
 
 
 @pytest.fixture
-def connection_string(_server, account):
+def connection_string(port, account):
     key = accounts.get_keys(account).primary_key
-    return f"DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key};QueueEndpoint={_server}/{account}"
+    endpoint = f"http://127.0.0.1:{port}/{account}"
+    return f"DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key};QueueEndpoint={endpoint}"
+
+
+@pytest.fixture
+def client(port, account):
+    connected = Client(port, account, accounts.get_keys(account).primary_key)
+    yield connected
+    connected.close()

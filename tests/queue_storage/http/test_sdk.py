@@ -1,74 +1,141 @@
-"""The official SDK for Python, unmodified."""
+"""The official SDK for Python, unmodified, synchronous and asyncio: a story of each kind of client."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue import *
+from azure.storage.queue import (
+    AccessPolicy,
+    AccountSasPermissions,
+    CorsRule,
+    QueueClient,
+    QueueSasPermissions,
+    QueueServiceClient,
+    ResourceTypes,
+    TextBase64DecodePolicy,
+    TextBase64EncodePolicy,
+    generate_account_sas,
+    generate_queue_sas,
+)
+from azure.storage.queue.aio import QueueServiceClient as AioQueueServiceClient
+
+QUICKLY = {"retry_total": 0}  # a refusal is not tried again
 
 
 @pytest.fixture
 def service(connection_string):
-    with QueueServiceClient.from_connection_string(connection_string, retry_total=0) as client:
+    with QueueServiceClient.from_connection_string(connection_string, **QUICKLY) as client:
         yield client
 
 
-def test_a_story(service):
-    queue = service.create_queue("orders", metadata={"team": "a", "b_c": "d"})
+@pytest.fixture
+def orders(service):
+    return service.create_queue("orders", metadata={"team": "a", "b_c": "d"})
+
+
+def code_of(call):
+    with pytest.raises(HttpResponseError) as refused:
+        call()
+    return refused.value.error_code
+
+
+def in_an_hour():
+    return datetime.now(UTC) + timedelta(hours=1)
+
+
+def test_a_message_from_send_to_delete(orders):
+    sent = orders.send_message("h\u00e9 <&> \n x", time_to_live=-1)
+    assert sent.expires_on.year == 9999
+    assert [message.content for message in orders.peek_messages(5)] == ["h\u00e9 <&> \n x"]
+    got = orders.receive_message(visibility_timeout=5)
+    assert (got.id, got.dequeue_count, got.content) == (sent.id, 1, "h\u00e9 <&> \n x")
+    assert code_of(lambda: orders.update_message(sent, visibility_timeout=0)) == "PopReceiptMismatch"
+    updated = orders.update_message(got, visibility_timeout=0, content="new")
+    assert orders.peek_messages()[0].content == "new"
+    orders.delete_message(updated)
+    with pytest.raises(ResourceNotFoundError):
+        orders.delete_message(updated)
+
+
+def test_many_messages_by_page_and_clear(orders):
+    for number in range(40):
+        orders.send_message(str(number))
+    assert orders.get_queue_properties().approximate_message_count == 40
+    pages = [[message.content for message in page] for page in orders.receive_messages(messages_per_page=32).by_page()]
+    assert [len(page) for page in pages if page] == [32, 8]
+    assert sorted(map(int, sum(pages, []))) == list(range(40))
+    orders.clear_messages()
+    assert orders.get_queue_properties().approximate_message_count == 0
+
+
+def test_base64_is_the_clients_own(service, orders):
+    encoding = {"message_encode_policy": TextBase64EncodePolicy(), "message_decode_policy": TextBase64DecodePolicy()}
+    encoded = service.get_queue_client("orders", **encoding)
+    encoded.send_message("\x00 h\u00e9")
+    assert orders.peek_messages()[0].content == "ACBow6k="
+    assert encoded.receive_message().content == "\x00 h\u00e9"
+
+
+def test_queues_and_their_metadata(service, orders):
+    assert orders.get_queue_properties().metadata == {"team": "a", "b_c": "d"}
     with pytest.raises(ResourceExistsError):
         service.create_queue("orders", metadata={"team": "b"})
-    sent = queue.send_message("hé <&>\n x", visibility_timeout=0, time_to_live=-1)
-    assert sent.expires_on.year == 9999
-    assert [m.content for m in queue.peek_messages(5)] == ["hé <&>\n x"]
-    got = next(iter(queue.receive_messages(visibility_timeout=5)))
-    assert (got.id, got.dequeue_count, got.content) == (sent.id, 1, "hé <&>\n x")
-    with pytest.raises(HttpResponseError) as refused:
-        queue.update_message(sent, visibility_timeout=0)
-    assert refused.value.error_code == "PopReceiptMismatch"
-    updated = queue.update_message(got, visibility_timeout=0, content="new")
-    queue.delete_message(updated)
-    with pytest.raises(ResourceNotFoundError) as refused:
-        queue.delete_message(updated)
-    assert refused.value.error_code == "MessageNotFound"
-    for i in range(40):
-        queue.send_message(f"m{i}")
-    assert queue.get_queue_properties().approximate_message_count == 40
-    assert queue.get_queue_properties().metadata == {"team": "a", "b_c": "d"}
-    assert sum(1 for page in queue.receive_messages(messages_per_page=32).by_page() for _ in page) == 40
-    queue.clear_messages()
-    assert queue.get_queue_properties().approximate_message_count == 0
-    for i in range(7):
-        service.create_queue(f"list-{i}")
-    names = [q.name for q in service.list_queues(name_starts_with="list", results_per_page=2, include_metadata=True)]
-    assert names == [f"list-{i}" for i in range(7)]
-    p = service.get_service_properties()
-    service.set_service_properties(cors=[CorsRule(["http://a"], ["GET"], max_age_in_seconds=5)])
-    assert service.get_service_properties()["cors"][0].allowed_origins == "http://a"
-    queue.set_queue_access_policy(
-        {"p": AccessPolicy(QueueSasPermissions(read=True, add=True), datetime.now(UTC) + timedelta(hours=1)), "e": None}
-    )
-    print(queue.get_queue_access_policy())
-    key = service.credential.account_key
-    token = generate_queue_sas("shop", "orders", key, policy_id="p")
-    by_policy = QueueClient(service.primary_endpoint, "orders", credential=token, retry_total=0)
-    by_policy.send_message("x")
-    with pytest.raises(HttpResponseError) as refused:
-        list(by_policy.receive_messages())
-    assert refused.value.error_code == "AuthorizationPermissionMismatch"
-    token = generate_account_sas(
-        "shop", key, ResourceTypes(service=True), AccountSasPermissions(list=True), datetime.now(UTC) + timedelta(hours=1)
-    )
-    lister = QueueServiceClient(service.primary_endpoint, credential=token, retry_total=0)
-    assert len(list(lister.list_queues())) == 8
-    with pytest.raises(HttpResponseError) as refused:
-        lister.create_queue("nope")
-    assert refused.value.error_code == "AuthorizationResourceTypeMismatch"
-    bad = QueueServiceClient(
-        service.primary_endpoint, credential={"account_name": "shop", "account_key": "A" * 87 + "="}, retry_total=0
-    )
-    with pytest.raises(ClientAuthenticationError) as refused:
-        list(bad.list_queues())
-    print(refused.value)
+    orders.set_queue_metadata({"x": "y"})
+    for number in range(5):
+        service.create_queue(f"list-{number}")
+    listed = list(service.list_queues(name_starts_with="list", results_per_page=2, include_metadata=True))
+    assert [queue.name for queue in listed] == [f"list-{number}" for number in range(5)]
+    assert next(iter(service.list_queues("orders", include_metadata=True))).metadata == {"x": "y"}
     service.delete_queue("orders")
     with pytest.raises(ResourceNotFoundError):
-        queue.send_message("x")
+        orders.send_message("x")
+    service.create_queue("orders")
+
+
+def test_service_properties_and_stats(service):
+    rule = CorsRule(["http://a.example"], ["GET"], max_age_in_seconds=5)
+    service.set_service_properties(cors=[rule])
+    properties = service.get_service_properties()
+    assert properties["cors"][0].allowed_origins == "http://a.example"
+    assert not properties["hour_metrics"].enabled
+
+
+def test_stored_access_policies(service, orders):
+    policy = AccessPolicy(QueueSasPermissions(read=True, add=True), expiry=in_an_hour())
+    orders.set_queue_access_policy({"p": policy})
+    assert orders.get_queue_access_policy()["p"].permission == "ra"
+    token = generate_queue_sas(service.account_name, "orders", service.credential.account_key, policy_id="p")
+    by_policy = QueueClient(service.primary_endpoint, "orders", credential=token, **QUICKLY)
+    by_policy.send_message("x")
+    assert code_of(by_policy.receive_message) == "AuthorizationPermissionMismatch"
+    orders.set_queue_access_policy({})
+    assert code_of(lambda: by_policy.send_message("x")) == "AuthenticationFailed"
+
+
+def test_an_account_sas(service):
+    permission, types = AccountSasPermissions(list=True), ResourceTypes(service=True)
+    key = service.credential.account_key
+    token = generate_account_sas(service.account_name, key, types, permission, in_an_hour())
+    lister = QueueServiceClient(service.primary_endpoint, credential=token, **QUICKLY)
+    assert list(lister.list_queues()) == []
+    assert code_of(lambda: lister.create_queue("nope")) == "AuthorizationResourceTypeMismatch"
+    assert code_of(lister.get_service_properties) == "AuthorizationPermissionMismatch"
+
+
+def test_a_wrong_key(service):
+    credential = {"account_name": service.account_name, "account_key": "A" * 86 + "=="}
+    client = QueueServiceClient(service.primary_endpoint, credential=credential, **QUICKLY)
+    with pytest.raises(ClientAuthenticationError, match="not that of any key"):
+        list(client.list_queues())
+
+
+async def test_the_asyncio_client(connection_string):
+    async with AioQueueServiceClient.from_connection_string(connection_string, **QUICKLY) as service:
+        queue = await service.create_queue("orders")
+        await queue.send_message("x")
+        [got] = [message async for message in queue.receive_messages()]
+        await queue.update_message(got, visibility_timeout=0, content="y")
+        assert [message.content for message in await queue.peek_messages()] == ["y"]
+        [again] = [message async for message in queue.receive_messages()]
+        await queue.delete_message(again)
+        assert [queue.name async for queue in service.list_queues()] == ["orders"]

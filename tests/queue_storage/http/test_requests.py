@@ -1,0 +1,492 @@
+"""Each operation of the REST API as bytes: status, headers, and the elements of bodies in their order (QS, section 3)."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from broker_core import queue_storage
+from broker_core.common.types import EntityAddress, EntityStatus
+from broker_core.queue_storage import accounts
+from broker_core.queue_storage.http.answers import read_receipt, receipt_text
+from broker_core.queue_storage.rules.service_properties import CorsRule
+
+TEXT = b"<QueueMessage><MessageText>%s</MessageText></QueueMessage>"
+DATE = re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
+
+
+@pytest.fixture
+def orders(client, account):
+    """The address of a queue."""
+    assert client.request("PUT", "/orders").status == 201
+    return EntityAddress(account, "orders")
+
+
+def names(element):
+    return [child.tag for child in element]
+
+
+def refused(reply, status, code):
+    """Check an error's form; returns its extra elements."""
+    assert (reply.status, reply.code, reply.text("Code")) == (status, code, code), reply
+    lines = reply.text("Message").split("\n")
+    assert lines[-2] == f"RequestId:{reply.headers['x-ms-request-id']}"
+    assert re.fullmatch(r"Time:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", lines[-1])
+    return {child.tag: child.text for child in reply.root if child.tag not in ("Code", "Message")}
+
+
+# Queues
+
+
+def test_create_delete_and_create_again(client):
+    assert client.request("PUT", "/orders", headers=[("x-ms-meta-Team", "a")]).status == 201
+    assert client.request("PUT", "/orders", headers=[("x-ms-meta-team", "a")]).status == 204
+    refused(client.request("PUT", "/orders"), 409, "QueueAlreadyExists")
+    assert client.request("DELETE", "/orders").status == 204
+    refused(client.request("DELETE", "/orders"), 404, "QueueNotFound")
+    assert client.request("PUT", "/orders").status == 201  # QS-907
+
+
+def test_metadata_is_read_and_replaced(client, orders):
+    meta = [("x-ms-meta-team", "a"), ("x-ms-meta", "{'team': 'a'}"), ("x-ms-meta-b_c", " d ")]
+    assert client.request("PUT", "/orders", "comp=metadata", headers=meta).status == 204
+    queue_storage.put(orders, "x")
+    for method in ("GET", "HEAD"):
+        reply = client.request(method, "/orders", "comp=metadata")
+        assert reply.status == 200
+        assert (reply.headers["x-ms-meta-team"], reply.headers["x-ms-meta-b_c"]) == ("a", "d")
+        assert reply.headers["x-ms-approximate-messages-count"] == "1"
+        assert reply.body == b""
+    assert client.request("PUT", "/orders", "comp=metadata").status == 204
+    assert not queue_storage.get_queue(orders).metadata
+
+
+def test_access_policies_are_returned_as_they_were_set(client, orders):
+    """QS-095."""
+    body = (
+        b"<?xml version='1.0' encoding='utf-8'?><SignedIdentifiers><SignedIdentifier><Id>readers</Id><AccessPolicy>"
+        b"<Start>2026-11-21T02:55:46.1234567Z</Start><Expiry>2026-11-22</Expiry><Permission>r</Permission></AccessPolicy>"
+        b"</SignedIdentifier><SignedIdentifier><Id>none</Id></SignedIdentifier></SignedIdentifiers>"
+    )
+    assert client.request("PUT", "/orders", "comp=acl", body).status == 204
+    reply = client.request("GET", "/orders", "comp=acl")
+    assert reply.body.partition(b"?>")[2] == body.partition(b"?>")[2]
+    head = client.request("HEAD", "/orders", "comp=acl")
+    assert (head.status, head.body, head.headers["content-type"]) == (200, b"", "application/xml")
+    assert client.request("PUT", "/orders", "comp=acl", b"<SignedIdentifiers />").status == 204
+    assert queue_storage.get_queue(orders).access_policies == ()
+
+
+@pytest.mark.parametrize(
+    "identifiers",
+    [
+        "<SignedIdentifier><Id>a</Id></SignedIdentifier>" * 2,
+        "".join(f"<SignedIdentifier><Id>{i}</Id></SignedIdentifier>" for i in range(6)),
+        "<SignedIdentifier><Id></Id></SignedIdentifier>",
+        f"<SignedIdentifier><Id>{'a' * 65}</Id></SignedIdentifier>",
+        "<SignedIdentifier></SignedIdentifier>",
+        "<Identifier><Id>a</Id></Identifier>",
+        "<SignedIdentifier><Id>a</Id><AccessPolicy><Permission>x</Permission></AccessPolicy></SignedIdentifier>",
+        "<SignedIdentifier><Id>a</Id><AccessPolicy><Expiry>soon</Expiry></AccessPolicy></SignedIdentifier>",
+    ],
+)
+def test_access_policies_that_a_queue_cannot_have(client, orders, identifiers):
+    """QS-095."""
+    body = f"<SignedIdentifiers>{identifiers}</SignedIdentifiers>".encode()
+    refused(client.request("PUT", "/orders", "comp=acl", body), 400, "InvalidXmlDocument")
+
+
+# The service
+
+
+def test_queues_are_listed_by_page(client):
+    """QS-091. The marker leads past what was listed, whatever was created or deleted before it."""
+    for name in ("b-2", "a-1", "b-10", "b-1"):
+        client.request("PUT", f"/{name}", headers=[("x-ms-meta-n", name)])
+    reply = client.request("GET", "/", "comp=list&prefix=b&maxresults=2&include=metadata")
+    assert names(reply.root) == ["Prefix", "MaxResults", "Queues", "NextMarker"]
+    assert reply.root.get("ServiceEndpoint") == f"http://127.0.0.1:{client.port}/{client.account}/"
+    assert [one.text for one in reply.root.iter("Name")] == ["b-1", "b-10"]
+    assert [one.text for one in reply.root.iter("n")] == ["b-1", "b-10"]
+    client.request("DELETE", "/b-1")
+    rest = client.request("GET", "", f"comp=list&prefix=b&marker={reply.text('NextMarker')}")
+    assert names(rest.root) == ["Prefix", "Marker", "MaxResults", "Queues", "NextMarker"]
+    assert [one.text for one in rest.root.iter("Name")] == ["b-2"]
+    assert not rest.text("NextMarker")
+    assert not list(rest.root.iter("Metadata"))
+
+
+def test_properties_replace_only_the_parts_that_are_sent(client):
+    first = client.request("GET", "/", "restype=service&comp=properties")
+    assert names(first.root) == ["Logging", "HourMetrics", "MinuteMetrics", "Cors"]
+    cors = (
+        b"<StorageServiceProperties><Cors><CorsRule><AllowedOrigins>http://a, http://b</AllowedOrigins><AllowedMethods>GET"
+        b"</AllowedMethods><AllowedHeaders /><ExposedHeaders>x-ms-*</ExposedHeaders><MaxAgeInSeconds>5</MaxAgeInSeconds>"
+        b"</CorsRule></Cors></StorageServiceProperties>"
+    )
+    metrics = (
+        b"<StorageServiceProperties><HourMetrics><Version>1.0</Version><Enabled>true</Enabled><IncludeAPIs>false</IncludeAPIs>"
+        b"<RetentionPolicy><Enabled>true</Enabled><Days>7</Days></RetentionPolicy></HourMetrics></StorageServiceProperties>"
+    )
+    for body in (cors, metrics):
+        assert client.request("PUT", "/", "restype=service&comp=properties", body).status == 202
+    root = client.request("GET", "/", "restype=service&comp=properties").root
+    assert names(root.find("Cors/CorsRule")) == [
+        "AllowedOrigins", "AllowedMethods", "AllowedHeaders", "ExposedHeaders", "MaxAgeInSeconds"
+    ]  # fmt: skip
+    assert root.findtext("Cors/CorsRule/AllowedOrigins") == "http://a,http://b"
+    assert names(root.find("HourMetrics")) == ["Version", "Enabled", "IncludeAPIs", "RetentionPolicy"]
+    assert root.findtext("HourMetrics/RetentionPolicy/Days") == "7"
+    assert root.findtext("MinuteMetrics/Enabled") == "false"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<Speed />",
+        "<Cors><CorsRule><AllowedMethods>GET</AllowedMethods><MaxAgeInSeconds>1</MaxAgeInSeconds></CorsRule></Cors>",
+        "<Cors><CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>TRACE</AllowedMethods><MaxAgeInSeconds>1"
+        "</MaxAgeInSeconds></CorsRule></Cors>",
+        "<Cors>" + "<CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET</AllowedMethods><MaxAgeInSeconds>1"
+        "</MaxAgeInSeconds></CorsRule>" * 6 + "</Cors>",
+        "<Logging><Version>1.0</Version><Delete>yes</Delete><Read>true</Read><Write>true</Write></Logging>",
+        "<Logging><Version>1.0</Version><Delete>true</Delete><Read>true</Read><Write>true</Write><RetentionPolicy><Enabled>true"
+        "</Enabled><Days>366</Days></RetentionPolicy></Logging>",
+        "<HourMetrics><Version>1.0</Version></HourMetrics>",
+    ],
+)
+def test_properties_that_a_service_cannot_have(client, part):
+    body = f"<StorageServiceProperties>{part}</StorageServiceProperties>".encode()
+    refused(client.request("PUT", "/", "restype=service&comp=properties", body), 400, "InvalidXmlDocument")
+
+
+def test_stats_are_only_at_the_secondary(client):
+    reply = client.request("GET", query="restype=service&comp=stats", whole_path=f"/{client.account}-secondary/")
+    assert reply.text("GeoReplication/Status") == "live"
+    assert DATE.fullmatch(reply.text("GeoReplication/LastSyncTime"))
+    details = refused(client.request("GET", "/", "restype=service&comp=stats"), 400, "InvalidQueryParameterValue")
+    assert details["QueryParameterName"] == "comp"
+
+
+def test_the_secondary_is_read_only(client, orders):
+    secondary = f"/{client.account}-secondary/orders"
+    assert client.request("GET", query="comp=metadata", whole_path=secondary).status == 200
+    refused(client.request("PUT", whole_path=f"/{client.account}-secondary/new-queue"), 405, "UnsupportedHttpVerb")
+    refused(client.request("GET", whole_path=f"{secondary}/messages"), 405, "UnsupportedHttpVerb")
+
+
+# Messages
+
+
+def test_a_message_is_put_received_updated_and_deleted(client, orders):
+    put = client.request("POST", "/orders/messages", "visibilitytimeout=0&messagettl=60", TEXT % "h\u00e9 &lt;&#xD;".encode())
+    assert put.status == 201
+    fields = ["MessageId", "InsertionTime", "ExpirationTime", "PopReceipt", "TimeNextVisible"]
+    assert names(put.root[0]) == fields
+    peeked = client.request("GET", "/orders/messages", "peekonly=true")
+    assert names(peeked.root[0]) == ["MessageId", "InsertionTime", "ExpirationTime", "DequeueCount", "MessageText"]
+    got = client.request("GET", "/orders/messages", "numofmessages=32&visibilitytimeout=60")
+    assert names(got.root[0]) == [*fields, "DequeueCount", "MessageText"]
+    message = {child.tag: child.text for child in got.root[0]}
+    assert (message["DequeueCount"], message["MessageText"]) == ("1", "h\u00e9 <\r")
+    assert all(DATE.fullmatch(message[name]) for name in ("InsertionTime", "ExpirationTime", "TimeNextVisible"))
+    path, receipt = f"/orders/messages/{message['MessageId']}", message["PopReceipt"]
+    updated = client.request("PUT", path, f"popreceipt={quote(receipt)}&visibilitytimeout=0", TEXT % b"new")
+    assert (updated.status, updated.body) == (204, b"")
+    assert DATE.fullmatch(updated.headers["x-ms-time-next-visible"])
+    refused(client.request("DELETE", path, f"popreceipt={quote(receipt)}"), 400, "PopReceiptMismatch")
+    again = client.request("PUT", path, f"popreceipt={quote(updated.headers['x-ms-popreceipt'])}&visibilitytimeout=0")
+    [only] = queue_storage.peek(orders)
+    assert only.text == "new"  # without a body, the text stays (QS-047)
+    assert client.request("DELETE", path, f"popreceipt={quote(again.headers['x-ms-popreceipt'])}").status == 204
+    refused(client.request("DELETE", path, f"popreceipt={quote(receipt)}"), 404, "MessageNotFound")
+    empty = client.request("GET", "/orders/messages")
+    assert (empty.status, empty.body) == (200, b'<?xml version="1.0" encoding="utf-8"?><QueueMessagesList />')
+
+
+def quote(receipt):
+    from urllib.parse import quote
+
+    return quote(receipt, safe="")
+
+
+def test_a_message_may_live_for_ever(client, orders):
+    for life in ("-1", "9223372036854775807"):
+        put = client.request("POST", "/orders/messages", f"messagettl={life}", TEXT % b"x")
+        assert put.text("QueueMessage/ExpirationTime") == "Fri, 31 Dec 9999 23:59:59 GMT"
+
+
+def test_clear_removes_all_messages(client, orders):
+    queue_storage.put_all(orders, ["a", "b"])
+    queue_storage.get(orders)
+    assert client.request("DELETE", "/orders/messages").status == 204
+    assert queue_storage.approximate_count(orders) == 0
+
+
+def test_text_that_other_front_ends_stored_is_readable_xml(client, orders):
+    """QS-913."""
+    from broker_core.store import connections
+
+    queue_storage.put(orders, "ab")
+    connections.current().execute("UPDATE vitrine_message SET body = %s", [b"a\x00\xffb"])
+    assert client.request("GET", "/orders/messages", "peekonly=true").text("QueueMessage/MessageText") == "a\ufffd\ufffdb"
+
+
+def test_a_paused_queue(client, orders):
+    """QS-926."""
+    queue_storage.set_status(orders, EntityStatus.DISABLED)
+    refused(client.request("POST", "/orders/messages", body=TEXT % b"x"), 409, "QueueDisabled")
+    refused(client.request("GET", "/orders/messages"), 409, "QueueDisabled")
+
+
+def test_a_receipt_is_opaque_and_read_back():
+    from uuid import uuid4
+
+    receipt = uuid4()
+    assert read_receipt(receipt_text(receipt)) == receipt
+    assert read_receipt("no receipt") == "no receipt"
+    assert read_receipt("\u00e9") == "\u00e9"
+
+
+# Headers
+
+
+def test_each_answer_has_the_headers_of_the_service(client):
+    given = [("x-ms-version", "2026-10-06"), ("x-ms-client-request-id", "mine")]
+    for reply in (
+        client.request("PUT", "/orders", headers=given),
+        client.request("GET", "/none", "comp=metadata", headers=given),
+    ):
+        assert re.fullmatch("[0-9a-f-]{36}", reply.headers["x-ms-request-id"])
+        assert (reply.headers["x-ms-version"], reply.headers["x-ms-client-request-id"]) == ("2026-10-06", "mine")
+        assert DATE.fullmatch(reply.headers["date"])
+    assert client.request("GET", "/", "comp=list").headers["x-ms-version"] == "2021-12-02"
+
+
+def test_a_malformed_version_is_refused(client):
+    """QS-906."""
+    details = refused(client.request("GET", "/", "comp=list", headers=[("x-ms-version", "newest")]), 400, "InvalidHeaderValue")
+    assert details == {"HeaderName": "x-ms-version", "HeaderValue": "newest"}
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "details"),
+    [
+        ("numofmessages=33", "OutOfRangeQueryParameterValue", {"MinimumAllowed": "1", "MaximumAllowed": "32"}),
+        ("numofmessages=0", "OutOfRangeQueryParameterValue", {"QueryParameterName": "numofmessages", "QueryParameterValue": "0"}),
+        ("numofmessages=-1", "OutOfRangeQueryParameterValue", {}),
+        ("numofmessages=1.0", "InvalidQueryParameterValue", {"QueryParameterValue": "1.0"}),
+        ("numofmessages=+5", "InvalidQueryParameterValue", {"QueryParameterValue": "+5"}),
+        ("numofmessages=%EF%BC%91", "InvalidQueryParameterValue", {}),
+        ("numofmessages=9223372036854775808", "OutOfRangeQueryParameterValue", {}),
+        (f"numofmessages={'9' * 5000}", "InvalidQueryParameterValue", {}),
+        ("numofmessages=%ff", "InvalidQueryParameterValue", {"Reason": "is not UTF-8"}),
+        ("visibilitytimeout=0", "OutOfRangeQueryParameterValue", {"MinimumAllowed": "1", "MaximumAllowed": "604800"}),
+        ("visibilitytimeout=604801", "OutOfRangeQueryParameterValue", {}),
+        ("peekonly=maybe", "InvalidQueryParameterValue", {"QueryParameterName": "peekonly"}),
+        ("timeout=0", "InvalidQueryParameterValue", {"QueryParameterName": "timeout"}),
+        ("comp=Metadata", "InvalidQueryParameterValue", {"QueryParameterName": "comp"}),
+        ("restype=service", "InvalidQueryParameterValue", {"QueryParameterName": "restype"}),
+    ],
+)
+def test_odd_parameters_are_refused(client, orders, query, code, details):
+    queue_storage.put(orders, "x")
+    given = refused(client.request("GET", "/orders/messages", query), 400, code)
+    assert given.items() >= details.items()
+    assert [message.dequeue_count for message in queue_storage.peek(orders)] == [0]
+
+
+@pytest.mark.parametrize("query", ["PeekOnly=true", "PEEKONLY=TRUE&unknown=x", "peekonly=true&numofmessages="])
+def test_names_of_parameters_have_no_case_and_unknown_ones_are_ignored(client, orders, query):
+    queue_storage.put(orders, "x")
+    assert client.request("GET", "/orders/messages", query).text("QueueMessage/DequeueCount") == "0"
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("messagettl=0", "InvalidQueryParameterValue"),
+        ("messagettl=-2", "InvalidQueryParameterValue"),
+        ("messagettl=soon", "InvalidQueryParameterValue"),
+        ("messagettl=5&visibilitytimeout=5", "InvalidQueryParameterValue"),
+        ("visibilitytimeout=-1", "OutOfRangeQueryParameterValue"),
+    ],
+)
+def test_odd_lives_are_refused(client, orders, query, code):
+    refused(client.request("POST", "/orders/messages", query, TEXT % b"x"), 400, code)
+    assert queue_storage.approximate_count(orders) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "InvalidXmlDocument"),
+        (b"<QueueMessage/>", 400, "InvalidXmlDocument"),
+        (b"<QueueMessage><MessageText><b>x</b></MessageText></QueueMessage>", 400, "InvalidXmlDocument"),
+        (TEXT % b"\x01", 400, "InvalidXmlDocument"),
+        (TEXT % "\ufffe".encode(), 400, "InvalidXmlDocument"),
+        (TEXT % b"&#0;", 400, "InvalidXmlDocument"),
+        (b"<!DOCTYPE a>" + TEXT % b"x", 400, "InvalidXmlDocument"),
+        (b"\x1f\x8b\x08\x00", 400, "InvalidXmlDocument"),
+        (TEXT[:20], 400, "InvalidXmlDocument"),
+        (b"<a>" * 100_000, 400, "InvalidXmlDocument"),
+        (TEXT % (b"x" * 65_537), 413, "RequestBodyTooLarge"),
+        (TEXT % (b"x" * 1_100_000), 413, "RequestBodyTooLarge"),
+    ],
+)
+def test_odd_bodies_are_refused_and_the_connection_stays(client, orders, body, status, code):
+    details = refused(client.request("POST", "/orders/messages", body=body), status, code)
+    assert ("MaxLimit" in details) is (status == 413)
+    assert client.request("POST", "/orders/messages", body=TEXT % b"next").status == 201
+    assert [message.text for message in queue_storage.peek(orders, 5)] == ["next"]
+
+
+@pytest.mark.parametrize("text", [b"", b"  ", b"<![CDATA[<x>]]>", b"x" * 65_536, b"&lt;" * 65_536])
+def test_bodies_at_the_limits_are_stored(client, orders, text):
+    assert client.request("POST", "/orders/messages", body=TEXT % text).status == 201
+
+
+def test_a_missing_queue_is_the_last_thing_that_is_refused(client):
+    """QS-012."""
+    refused(client.request("POST", "/none/messages", "messagettl=0", TEXT % b"x"), 400, "InvalidQueryParameterValue")
+    refused(client.request("POST", "/none/messages", body=b"<a/>"), 400, "InvalidXmlDocument")
+    refused(client.request("POST", "/none/messages", body=TEXT % b"x"), 404, "QueueNotFound")
+    refused(client.request("GET", "/none/messages"), 404, "QueueNotFound")
+
+
+def test_update_and_delete_need_their_parameters(client, orders):
+    """QS-054."""
+    put = queue_storage.put(orders, "x")
+    path = f"/orders/messages/{put.message_id}"
+    for method, query, missing in (
+        ("PUT", "visibilitytimeout=0", "popreceipt"),
+        ("PUT", "popreceipt=x", "visibilitytimeout"),
+        ("DELETE", "", "popreceipt"),
+    ):
+        details = refused(client.request(method, path, query), 400, "MissingRequiredQueryParameter")
+        assert details == {"QueryParameterName": missing}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "status", "code"),
+    [
+        ("PATCH", "/orders", "", 405, "UnsupportedHttpVerb"),
+        ("POST", "/orders", "", 405, "UnsupportedHttpVerb"),
+        ("GET", "/orders", "", 405, "UnsupportedHttpVerb"),
+        ("GET", "/", "", 400, "InvalidQueryParameterValue"),
+        ("GET", "/orders", "comp=x", 400, "InvalidQueryParameterValue"),
+        ("GET", "/orders/x/y", "", 404, "ResourceNotFound"),
+        ("PUT", "/Orders", "", 400, "InvalidResourceName"),
+        ("PUT", "/ab", "", 400, "OutOfRangeInput"),
+        ("GET", "/", "comp=list&maxresults=0", 400, "OutOfRangeQueryParameterValue"),
+        ("GET", "/", "comp=list&marker=!", 400, "InvalidMarker"),
+        ("GET", "/", "comp=list&include=x", 400, "InvalidQueryParameterValue"),
+    ],
+)
+def test_odd_requests_are_refused(client, orders, method, path, query, status, code):
+    refused(client.request(method, path, query), status, code)
+    assert client.request("GET", "/orders", "comp=metadata").status == 200
+
+
+def test_an_unknown_account(client):
+    refused(client.request("GET", query="comp=list", whole_path="/nobody/"), 404, "ResourceNotFound")
+
+
+# Authentication
+
+
+def test_a_request_without_a_signature(client, orders):
+    details = refused(client.request("GET", "/orders/messages", sign=False), 403, "AuthenticationFailed")
+    assert "Authorization header" in details["AuthenticationErrorDetail"]
+    bearer = [("Authorization", "Bearer abc")]
+    refused(client.request("GET", "/orders/messages", headers=bearer, sign=False), 403, "AuthenticationFailed")
+    malformed = [("Authorization", "SharedKey x")]
+    refused(client.request("GET", "/orders/messages", headers=malformed, sign=False), 400, "InvalidAuthenticationInfo")
+
+
+@pytest.mark.parametrize("scheme", ["SharedKey", "SharedKeyLite"])
+def test_both_schemes_and_both_keys(client, orders, scheme):
+    for key in accounts.get_keys(client.account).keys:
+        client.key = key
+        assert client.request("PUT", "/orders", "comp=metadata", scheme=scheme).status == 204
+
+
+def test_a_request_of_sixteen_minutes_ago(client, orders):
+    date = datetime.now(UTC) - timedelta(minutes=16)
+    details = refused(client.request("GET", "/", "comp=list", date=date), 403, "AuthenticationFailed")
+    assert "clock" in details["AuthenticationErrorDetail"]
+
+
+def test_a_replaced_key_is_refused_within_a_second(client, orders):
+    from tests.eventually import eventually
+
+    accounts.regenerate_key(client.account)
+    eventually(lambda: client.request("GET", "/", "comp=list").status == 403, 10)
+
+
+def test_a_signature_for_another_account(client, port):
+    queue_storage.create_account("other")
+    refused(client.request("GET", query="comp=list", whole_path="/other/"), 403, "AuthenticationFailed")
+
+
+# CORS
+
+
+@pytest.fixture
+def cors(client):
+    rules = (
+        CorsRule(("http://a.example",), ("GET",), ("x-ms-*", "content-type"), ("x-ms-*",), 60),
+        CorsRule(("*",), ("PUT",), ("*",), (), 5),
+    )
+    accounts.set_service_properties(client.account, cors=rules)
+
+
+def preflight(client, origin, method, headers=""):
+    asked = [("Origin", origin), ("Access-Control-Request-Method", method)]
+    asked = [pair for pair in asked if pair[1]]
+    more = [("Access-Control-Request-Headers", headers)] if headers else []
+    return client.request("OPTIONS", "/orders", headers=[*asked, *more], sign=False)
+
+
+@pytest.mark.usefixtures("cors")
+def test_a_preflight(client):
+    reply = preflight(client, "http://A.example", "GET", "x-ms-date, Content-Type")
+    assert reply.status == 200
+    allowed = {name: value for name, value in reply.headers.items() if name.startswith("access-control")}
+    assert allowed == {
+        "access-control-allow-origin": "http://A.example",
+        "access-control-allow-credentials": "true",
+        "access-control-allow-methods": "GET",
+        "access-control-allow-headers": "x-ms-date, Content-Type",
+        "access-control-max-age": "60",
+    }
+    assert preflight(client, "http://b.example", "PUT", "anything").headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.usefixtures("cors")
+@pytest.mark.parametrize(
+    ("origin", "method", "headers", "status", "code"),
+    [
+        ("http://b.example", "GET", "", 403, "CorsPreflightFailure"),
+        ("http://a.example", "DELETE", "", 403, "CorsPreflightFailure"),
+        ("http://a.example", "GET", "authorization", 403, "CorsPreflightFailure"),
+        ("", "GET", "", 400, "InvalidHeaderValue"),
+        ("http://a.example", "", "", 400, "InvalidHeaderValue"),
+    ],
+)
+def test_a_preflight_that_no_rule_allows(client, origin, method, headers, status, code):
+    refused(preflight(client, origin, method, headers), status, code)
+
+
+@pytest.mark.usefixtures("cors")
+def test_an_answer_can_be_read_by_a_page_that_a_rule_allows(client):
+    reply = client.request("GET", "/", "comp=list", headers=[("Origin", "http://a.example")])
+    assert (reply.headers["access-control-allow-origin"], reply.headers["vary"]) == ("http://a.example", "Origin")
+    assert "x-ms-request-id" in reply.headers["access-control-expose-headers"].split(",")
+    assert "date" not in reply.headers["access-control-expose-headers"]
+    other = client.request("GET", "/", "comp=list", headers=[("Origin", "http://b.example")])
+    assert (other.status, other.headers["vary"]) == (200, "Origin")
+    assert "access-control-allow-origin" not in other.headers
