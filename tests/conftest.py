@@ -104,8 +104,8 @@ def _server(django_db_setup) -> Iterator[str]:
     """The whole site by uvicorn in a thread of this process, on the same test database, anew for each module. Its address."""
     import uvicorn
 
+    from broker_core.wire.bounded_http import BoundedHttp
     from explorer.site.asgi import application
-    from explorer.site.bounded_http import BoundedHttp
 
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(application, http=BoundedHttp, lifespan="on", log_level="warning", timeout_graceful_shutdown=1)

@@ -24,12 +24,11 @@ from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.connections.channels import Channel
 from broker_core.rabbitmq.connections.connections import MOST_NAME, Connection
 from broker_core.rabbitmq.connections.consumers import Consumer
-from broker_core.rabbitmq.connections.processes import ConnectionLost
 from broker_core.rabbitmq.connections.state import Unacked
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow
 from broker_core.rabbitmq.messages.delivering import Delivery
-from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.errors import AmqpError, ConnectionLost
 from broker_core.store.connections import close_all_of_this_thread
 from explorer.people.roles import actors_now
 

@@ -36,7 +36,7 @@ VITRINE_ENVIRONMENT_COLOR = environment.get("VITRINE_ENVIRONMENT_COLOR", "").str
 VITRINE_BODY_FORMATTER = environment.get("VITRINE_BODY_FORMATTER", "").strip()  # see explorer/bodies/display.py
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
-# --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------
+# --- limits of requests: see broker_core/wire/bounded_http.py and bodies.py ----------------------------------------------
 CONNECTIONS_PER_ADDRESS = whole_number("CONNECTIONS_PER_ADDRESS", environment.get("CONNECTIONS_PER_ADDRESS"), default=500)
 MAX_FORM_BYTES = DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20  # a form; without files, also on pages with their own limit
 BODY_LIMITS = {  # of pages that accept files from signed-in users

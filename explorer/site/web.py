@@ -5,7 +5,7 @@ import sys
 import uvicorn
 
 OPTIONS = (
-    "--http=explorer.site.bounded_http:BoundedHttp",
+    "--http=broker_core.wire.bounded_http:BoundedHttp",
     "--ws-max-size=1048576",  # pages send only the name of the page
     "--no-access-log",
     "--no-server-header",

@@ -14,10 +14,9 @@ from broker_core import rabbitmq
 from broker_core.common.errors import BrokerUnavailable
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import connect, recover_dead
-from broker_core.rabbitmq.connections import processes
-from broker_core.rabbitmq.connections.processes import ConnectionLost
 from broker_core.rabbitmq.messages.publishing import Publication, publish
-from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.errors import AmqpError, ConnectionLost
+from broker_core.runtime import processes
 from broker_core.store import connections
 from explorer.site.embedded_postgres import server
 from tests.broker_state import events, ledger_agrees

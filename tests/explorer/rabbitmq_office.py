@@ -9,10 +9,10 @@ import pytest
 
 from broker_core import namespaces, rabbitmq
 from broker_core.common.types import EntityAddress
-from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.runtime import processes
 from explorer.addresses import NamespaceConverter
 from tests.fixtures import broker_database  # noqa: F401 - removes what a test configured
 

@@ -8,9 +8,9 @@ from django.urls import reverse
 
 from broker_core import rabbitmq, reads
 from broker_core.common.types import EntityAddress, EventKind, Right
-from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.publishing import Publication
+from broker_core.runtime import processes
 from explorer.models import AuditRecord
 from explorer.rabbitmq import manual_consumers
 from tests.broker_state import events

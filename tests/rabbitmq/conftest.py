@@ -16,7 +16,7 @@ def queue(vhost):
 @pytest.fixture
 def fresh_epoch(broker_database):
     """This process begins the test without an epoch, and no other has left one."""
-    from broker_core.rabbitmq.connections import processes
+    from broker_core.runtime import processes
     from broker_core.store import connections
 
     processes.leave_all()

@@ -4,8 +4,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from broker_core import namespaces
-from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.messages.publishing import Publication, publish
+from broker_core.runtime import processes
 from broker_core.store import connections
 from tests.eventually import eventually
 

@@ -13,14 +13,14 @@ import pytest
 from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Right
-from broker_core.rabbitmq.connections import channels, ending, processes
+from broker_core.rabbitmq.connections import channels, ending
 from broker_core.rabbitmq.connections import connections as rabbit
-from broker_core.rabbitmq.connections.processes import ConnectionLost
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
-from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.errors import AmqpError, ConnectionLost
 from broker_core.reads import EventFilter
+from broker_core.runtime import processes
 from broker_core.store import aio, connections
 from tests.broker_state import ledger_agrees
 from tests.eventually import eventually

@@ -5,11 +5,12 @@ import pytest
 from broker_core import rabbitmq
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Publication
-from broker_core.rabbitmq.connections import connections, processes
+from broker_core.rabbitmq.connections import connections
 from broker_core.rabbitmq.messages import delivering
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.rabbitmq.topology import queue_expiry
+from broker_core.runtime import processes
 from broker_core.store.driver import run
 from broker_core.store.statements import call
 from tests.broker_state import entity_id

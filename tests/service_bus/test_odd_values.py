@@ -15,8 +15,8 @@ from psycopg.pq import TransactionStatus
 import broker_core
 from broker_core.common.errors import BrokerError
 from broker_core.operations import ClaimLost
-from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.topology import compiled
+from broker_core.runtime import processes
 from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.entity_settings import QueueSettings
 from broker_core.store import connections

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import httpx
 import pytest
 
-from explorer.site.bounded_http import HEAD_SECONDS, MAX_HEAD_BYTES
+from broker_core.wire.bounded_http import HEAD_SECONDS, MAX_HEAD_BYTES
 from explorer.site.logs import MOST_LINES
 from tests.eventually import eventually
 
@@ -206,7 +206,7 @@ def test_a_request_must_have_exactly_one_host(server, request_head, status):
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory):
     """A server that gives a body half a second, and less than a second for each further part."""
-    code = "import explorer.site.bounded_http as b, explorer.site.web as w, sys; b.BODY_SECONDS = 0.5; w.main(sys.argv[1:])"
+    code = "import broker_core.wire.bounded_http as b, explorer.site.web as w, sys; b.BODY_SECONDS = 0.5; w.main(sys.argv[1:])"
     yield from serve(tmp_path_factory.mktemp("web"), ["-c", code])
 
 

@@ -275,7 +275,7 @@ DIRECT = {
     "broker_core/management/commands/show_sql.py",  # any database: it explains statements
     "broker_core/runtime/wake_ups.py",  # `using` its database
     "broker_core/rabbitmq/connections/incoming_deliveries.py",  # `using` the database of its process
-    "broker_core/rabbitmq/connections/processes.py",  # one epoch for each database
+    "broker_core/runtime/processes.py",  # one epoch for each database
     "explorer/site/embedded_postgres/server.py",  # starts the server
 }
 

@@ -15,16 +15,18 @@ from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.family import Sweep
 from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.rules import errors
+from broker_core.runtime import processes
 from broker_core.store.driver import Blocking, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, complete_only, use_case
 
-from . import channels, ending, processes
+from . import channels, ending, forgotten
 from .channels import Channel
 from .state import ConnectionState
 
 MOST_CHANNELS = 2047
 MOST_NAME = 255  # characters
+processes.at_renewal(forgotten.release_forgotten)
 
 
 class Connection(ConnectionState):

@@ -15,15 +15,16 @@ from broker_core.rabbitmq.messages.delivery import Delivery
 from broker_core.rabbitmq.messages.local_consumers import Consumer, registry
 from broker_core.rabbitmq.messages.remote_delivery import DeliveryNotice
 from broker_core.rabbitmq.rules import errors
-from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.errors import AmqpError, ConnectionLost
+from broker_core.runtime import processes
 from broker_core.runtime.dispatcher import Dispatcher
 from broker_core.store.driver import Steps
 from broker_core.store.signals import Signal
 
-from . import incoming_deliveries, processes
-from .processes import ConnectionLost
+from . import incoming_deliveries
 
 T = TypeVar("T")
+KIND = "connection"  # in processes.Process.owned, and in notify_connection
 REFRESH_SECONDS = 1.0  # maximum age of the cached consumer state
 MOST_RELEASED = 1_000  # tags of a channel that are remembered, to say what became of their deliveries
 
@@ -61,7 +62,7 @@ class ConnectionState:
         self.channels: dict[int, Any] = {}
         self.closed: Exception | None = None
         self._process = process
-        process.owned[self.id] = self
+        process.owned[f"{KIND} {self.id}"] = self
 
     @property
     def namespace(self) -> str:
@@ -89,7 +90,7 @@ class ConnectionState:
         for channel in list(self.channels.values()):
             channel.end(ended_by)
         self.channels.clear()
-        self._process.owned.pop(self.id, None)
+        self._process.owned.pop(f"{KIND} {self.id}", None)
         return ended_by
 
     def wake(self) -> None:

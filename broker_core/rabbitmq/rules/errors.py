@@ -47,6 +47,14 @@ class AmqpError(BrokerError):
         super().__init__(self.text, advice)
 
 
+class ConnectionLost(AmqpError):
+    """The connection ended, but not by its client; its messages were requeued. Connect again."""
+
+    def __init__(self, name: str, why: str):
+        super().__init__("CONNECTION_FORCED", f"connection '{name}' is lost: {why}; its messages were requeued, connect again")
+        self.name, self.why = name, why
+
+
 class InvalidPolicy(BrokerError):
     """A refused policy (RMQ-370 to RMQ-376): the management API responds 400 with `reason`. field: the invalid part."""
 

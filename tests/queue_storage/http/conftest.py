@@ -19,7 +19,7 @@ def port(django_db_setup):
     import uvicorn
 
     from broker_core.queue_storage.http import application
-    from explorer.site.bounded_http import BoundedHttp
+    from broker_core.wire.bounded_http import BoundedHttp
 
     listening = socket.create_server(("127.0.0.1", 0))
     options = {"lifespan": "off", "log_level": "warning", "server_header": False, "date_header": False}

@@ -1,9 +1,8 @@
-"""The epoch of this process, kept by a lease and an advisory lock.
+"""The epoch of this process, kept by a lease and an advisory lock, and the notices that other processes send to what it owns.
 
 A dedicated database connection holds the lock and renews the lease from a thread. It bypasses poolers, which share sessions. A
 killed process loses the lock at once; a stopped or disconnected process loses its lease. A lost epoch is not repaired: the
-process acquires a new epoch, and the connections of the old one are lost. A connection that the process no longer refers to,
-or could not end in the database, is reassigned to a dead process, so that recovery ends it.
+process acquires a new epoch, and what the old one owned, such as the connections of clients, is lost.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, Protocol
@@ -22,7 +22,6 @@ from typing import Any, Protocol
 import psycopg
 
 from broker_core.common.types import Actor
-from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
 from broker_core.store.failures import translated
 from broker_core.store.statements import SQL
@@ -30,44 +29,36 @@ from broker_core.store.statements import SQL
 log = logging.getLogger(__name__)
 LEASE = timedelta(seconds=15)  # real time
 RENEW_SECONDS = 5.0
-CHANNEL = "vitrine_connection"
-
-
-class ConnectionLost(AmqpError):
-    """The connection ended, but not by its client; its messages were requeued. Connect again."""
-
-    def __init__(self, name: str, why: str):
-        super().__init__("CONNECTION_FORCED", f"connection '{name}' is lost: {why}; its messages were requeued, connect again")
-        self.name, self.why = name, why
+CHANNEL = "vitrine_process"
 
 
 class Owned(Protocol):
-    """A connection kept alive by a process."""
-
-    id: int
+    """What lives as long as the process, such as a connection."""
 
     def receive_notice(self, notice: str) -> None:
         """Receive a notice from another process. Called from the keeper thread."""
 
     def wake(self) -> None:
-        """Wake the calls that wait: the connection is lost. Called from the keeper thread."""
+        """Wake the calls that wait: it is lost. Called from the keeper thread."""
 
 
 class Process:
-    """One epoch of this process. lost: why it ended; None while it is valid."""
+    """One epoch of this process.
+
+    lost: why it ended; None while it is valid. owned: by kind and id, such as "connection 17".
+    """
 
     def __init__(self, database: connections.Database):
         with translated(), ExitStack() as on_failure:
             self._keeper = psycopg.connect(**database.parameters())
             on_failure.callback(self._keeper.close)
-            self.epoch: int = self._run("register_process", label=Actor.local().name).epoch
+            self.epoch: int = self.run("register_process", label=Actor.local().name)[0].epoch
             self._keeper.execute(f"LISTEN {CHANNEL}")
             on_failure.pop_all()
         self.database = database
         self.is_fresh = True  # dead processes have not been recovered yet
         self.lost: str | None = None
-        self.owned: weakref.WeakValueDictionary[int, Owned] = weakref.WeakValueDictionary()
-        self._unknown_before: set[int] = set()  # connections of this epoch unknown here at the last check
+        self.owned: weakref.WeakValueDictionary[str, Owned] = weakref.WeakValueDictionary()
         self._valid_until = time.monotonic() + LEASE.total_seconds()
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._keep, name=f"vitrine-epoch-{self.epoch}", daemon=True)
@@ -95,14 +86,15 @@ class Process:
         os.close(nothing)
 
     def _keep(self) -> None:
-        """The keeper thread: renews the lease, dispatches notices to connections, and detects the end of the session."""
+        """The keeper thread: renews the lease, dispatches notices, and detects the end of the session."""
         renew_at = time.monotonic() + RENEW_SECONDS
         why = "its process has left"
         try:
             while self.lost is None:
                 if (left := renew_at - time.monotonic()) <= 0:
                     self._renew()
-                    self._release_forgotten()
+                    for look in _at_renewal:
+                        look(self)
                     renew_at = time.monotonic() + RENEW_SECONDS
                 elif not self._wait_for_event(left):
                     continue
@@ -120,23 +112,14 @@ class Process:
             self.lost = why
         self._woken.close()
         self._keeper.close()
-        for connection in list(self.owned.values()):
-            connection.wake()
+        for owned in list(self.owned.values()):
+            owned.wake()
 
     def _renew(self) -> None:
         began = time.monotonic()
-        if self._run("renew_lease", epoch=self.epoch) is None:
+        if not self.run("renew_lease", epoch=self.epoch):
             raise _DeclaredDead
         self._valid_until = began + LEASE.total_seconds()
-
-    def _release_forgotten(self) -> None:
-        """Reassign connections that were unknown here in two consecutive checks: one that is being opened is known by the
-        second."""
-        registered = {row.id for row in self._keeper.execute(SQL["connections_of"], {"epoch": self.epoch})}
-        unknown = registered - set(self.owned)
-        if forgotten := unknown & self._unknown_before:
-            self._run("reassign_to_dead_process", connection_ids=list(forgotten), label=Actor.local().name)
-        self._unknown_before = unknown - forgotten
 
     def _wait_for_event(self, seconds: float) -> bool:
         """Wait for a notification, the end of the session, or leave()."""
@@ -146,15 +129,16 @@ class Process:
         return bool(readable.poll(seconds * 1000))
 
     def _dispatch(self, payload: str) -> None:
-        connection_id, _, notice = payload.partition(" ")
-        if (connection := self.owned.get(int(connection_id))) is not None:
+        kind, number, notice = payload.split(" ", 2)
+        if (owned := self.owned.get(f"{kind} {number}")) is not None:
             try:
-                connection.receive_notice(notice)
-            except Exception:  # an error of one connection must not affect others
-                log.exception("Connection %s failed to process the notice %r", connection_id, notice)
+                owned.receive_notice(notice)
+            except Exception:  # an error of one must not affect others
+                log.exception("%s %s failed to process the notice %r", kind, number, notice)
 
-    def _run(self, name: str, **params: Any) -> Any:
-        return self._keeper.execute(SQL[name], params | {"lease": LEASE}).fetchone()
+    def run(self, name: str, **params: Any) -> list[Any]:
+        """Run a statement on the session of the epoch. Only in the keeper thread."""
+        return self._keeper.execute(SQL[name], params | {"lease": LEASE}).fetchall()
 
 
 class _DeclaredDead(Exception):
@@ -163,7 +147,13 @@ class _DeclaredDead(Exception):
 
 _processes: dict[connections.Database, Process] = {}
 _joining = threading.Lock()
+_at_renewal: list[Callable[[Process], None]] = []
 _forked_from: list[Process] = []  # keeps a reference, so that their sessions are not closed here
+
+
+def at_renewal(look: Callable[[Process], None]) -> None:
+    """Call this in the keeper thread after each renewal of the lease."""
+    _at_renewal.append(look)
 
 
 def current() -> Process | None:
@@ -188,7 +178,7 @@ def join() -> Process:
 
 
 def leave_all() -> None:
-    """End all epochs of this process. Messages held by their connections are requeued by the next recovery."""
+    """End all epochs of this process. What they owned is ended by the next recovery."""
     while _processes:
         _processes.popitem()[1].leave("its process closed its connections to the database")
 
