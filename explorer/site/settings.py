@@ -46,6 +46,13 @@ BODY_LIMITS = {  # of pages that accept files from signed-in users
     "explorer:configuration": 17 * 2**20,  # a preview carries the file as a form field, in which a byte may become three
 }
 
+# --- network clients: see broker_core/listener ------------------------------------------------------------------------
+LISTEN_HOST = environment.get("LISTEN_HOST") or "127.0.0.1"
+QUEUE_STORAGE_PORT = whole_number("QUEUE_STORAGE_PORT", environment.get("QUEUE_STORAGE_PORT"), default=10001)
+QUEUE_STORAGE_TLS_PORT = whole_number("QUEUE_STORAGE_TLS_PORT", environment.get("QUEUE_STORAGE_TLS_PORT"), default=10011)
+TLS_CERTIFICATE = environment.get("TLS_CERTIFICATE", "")  # paths of PEM files
+TLS_KEY = environment.get("TLS_KEY", "")
+
 # --- security ---------------------------------------------------------------------------------------------------------
 DEBUG = False
 SECRET_KEY = environment.get("SECRET_KEY") or secret_key(VITRINE_DATA)
