@@ -97,9 +97,11 @@ class Reader(part.Reader):
 
     def line(self, kind: str, content: Fields) -> Steps[None]:
         properties = _properties(content)
-        keys = [accounts.checked_key(name, content.text(name, optional=True)) or accounts.new_key() for name in _KEYS]
+        primary, secondary = (
+            accounts.checked_key(name, content.text(name, optional=True)) or accounts.new_key() for name in _KEYS
+        )
         content.done()
-        yield from self._account(*keys, properties)
+        yield from self._account(primary, secondary, properties)
 
     def namespace_end(self) -> Steps[None]:
         if not self._has_account:

@@ -1,6 +1,7 @@
 """Shared access signatures: those that the official SDK makes, what they permit, and what is refused."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
@@ -29,12 +30,12 @@ EARLIER = NOW - timedelta(hours=1)
 QUERY = {"sv": "2026-10-06", "sp": "r", "se": "2026-11-21T03:00:00Z", "sig": "x"}
 
 
-def of_account(**options):
-    options = {
+def of_account(**given):
+    options: dict[str, Any] = {
         "resource_types": ResourceTypes(object=True),
         "permission": AccountSasPermissions(add=True),
         "expiry": LATER,
-    } | options
+    } | given
     return sas.parse(parse_qsl(generate_account_sas("shop", KEY, **options)))
 
 

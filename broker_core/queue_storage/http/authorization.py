@@ -59,7 +59,7 @@ async def actor_of(request: Request, account: StorageAccount, needs: Needs) -> A
     if authorization is not None:
         _check_key(authorization, request, account)
         return _actor(request, account, "key", needs)
-    if not sas.is_signed(request.query):
+    if not sas.is_signed(request.query_pairs):
         raise AuthenticationFailed("The request has neither an Authorization header nor a shared access signature (sig=...)")
     name = await _check_sas(request, account, needs)
     return _actor(request, account, name, needs)
@@ -78,7 +78,7 @@ def _check_key(authorization: str, request: Request, account: StorageAccount) ->
 
 async def _check_sas(request: Request, account: StorageAccount, needs: Needs) -> str:
     """Check a shared access signature; returns how the actor is called after it."""
-    signature, queue = sas.parse(request.query), request.target.queue or None
+    signature, queue = sas.parse(request.query_pairs), request.target.queue or None
     sas.check_signature(signature, account.keys, account=account.name, queue=queue)
     policies = {}
     if signature.policy_id is not None and queue is not None:

@@ -42,7 +42,7 @@ class Request(request.Request):
         return self._scope["raw_path"].partition(b"?")[0].decode("latin-1")
 
     @cached_property
-    def query(self) -> list[tuple[str, str]]:
+    def query_pairs(self) -> list[tuple[str, str]]:
         """The decoded pairs in their order. A plus means a space only to HTML forms, not here. Raises InvalidQueryParameterValue
         for one that is not UTF-8."""
         raw = self._scope.get("query_string", b"").decode("latin-1")
@@ -51,14 +51,14 @@ class Request(request.Request):
 
     def parameter(self, name: str) -> str | None:
         """The first query parameter of this name, whose case does not matter; None: there is none, or an empty one."""
-        return next((value for given, value in self.query if given.lower() == name), None) or None
+        return next((value for given, value in self.query_pairs if given.lower() == name), None) or None
 
     @property
     def version(self) -> str:
         """The service version for the answer (QS-906). Raises InvalidHeaderValue."""
         given = self.header(VERSION)
         if given is None:
-            given = self.parameter("sv") if sas.is_signed(self.query) else None
+            given = self.parameter("sv") if sas.is_signed(self.query_pairs) else None
         if given is None:
             return DEFAULT_VERSION
         if not _VERSION.fullmatch(given):
@@ -73,7 +73,7 @@ class Request(request.Request):
 
     @property
     def signed_parts(self) -> SignedParts:
-        return SignedParts(self.method, self.raw_path, self.query, self.headers)
+        return SignedParts(self.method, self.raw_path, self.query_pairs, self.headers)
 
 
 def _decoded(name: str, text: str) -> str:

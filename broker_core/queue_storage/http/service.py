@@ -168,8 +168,8 @@ def _read_retention(parent: Element) -> Retention:
 
 
 def _read_logging(part: Element) -> Logging:
-    flags = (_flag_in(part, name) for name in ("Delete", "Read", "Write"))
-    return Logging(_text_in(part, "Version"), *flags, _read_retention(part))
+    delete, read, write = (_flag_in(part, name) for name in ("Delete", "Read", "Write"))
+    return Logging(_text_in(part, "Version"), delete, read, write, _read_retention(part))
 
 
 def _read_metrics(part: Element) -> Metrics:

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from broker_core.wire.http.dates import read_rfc1123
 
@@ -160,7 +161,7 @@ def _date_line(parts: SignedParts) -> str:
     return "" if parts.header("x-ms-date") else parts.header("date")
 
 
-def _canonical_headers(parts: SignedParts, order: Callable[[str], Sequence]) -> str:
+def _canonical_headers(parts: SignedParts, order: Callable[[str], Any]) -> str:
     values: dict[str, list[str]] = defaultdict(list)
     for name, value in parts.headers:
         if name.lower().startswith("x-ms-"):
@@ -168,11 +169,11 @@ def _canonical_headers(parts: SignedParts, order: Callable[[str], Sequence]) -> 
     return "".join(f"{name}:{','.join(values[name])}\n" for name in sorted(values, key=order))
 
 
-def _by_code_point(name: str) -> Sequence:
+def _by_code_point(name: str) -> str:
     return name
 
 
-def by_weight(name: str) -> Sequence:
+def by_weight(name: str) -> tuple[list[int], list[int]]:
     """The key of a header's name in the order of the SDK for Python."""
     return (
         [_BY_WEIGHT[character] for character in name if character in _BY_WEIGHT],

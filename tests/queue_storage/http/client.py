@@ -77,9 +77,9 @@ class Client:
         return self.send(method, path + (f"?{query}" if query else ""), sent, body)
 
     def authorization(self, method: str, path: str, query: str, headers: Headers, scheme: str = shared_key.SHARED_KEY) -> str:
-        pairs = [tuple(map(unquote, part.partition("=")[::2])) for part in query.split("&") if part]
-        parts = SignedParts(method, path, pairs, headers)
-        [text, *_] = texts_to_sign(Credential(scheme, self.account, ""), parts)
+        parts = [part.partition("=") for part in query.split("&") if part]
+        pairs = [(unquote(name), unquote(value)) for name, _, value in parts]
+        [text, *_] = texts_to_sign(Credential(scheme, self.account, ""), SignedParts(method, path, pairs, headers))
         return f"{scheme} {self.account}:{shared_key.sign(text, self.key)}"
 
     def send(self, method: str, target: str, headers: Headers, body: bytes = b"") -> Reply:

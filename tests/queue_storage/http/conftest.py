@@ -3,6 +3,7 @@
 import socket
 import threading
 import uuid
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def port(django_db_setup):
     from broker_core.wire.bounded_http import BoundedHttp
 
     listening = socket.create_server(("127.0.0.1", 0))
-    options = {"lifespan": "off", "log_level": "warning", "server_header": False, "date_header": False}
+    options: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "server_header": False, "date_header": False}
     server = uvicorn.Server(uvicorn.Config(application, http=BoundedHttp, timeout_graceful_shutdown=1, **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -1,6 +1,7 @@
 """The official SDK for Python, unmodified, synchronous and asyncio: a story of each kind of client."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
@@ -19,7 +20,7 @@ from azure.storage.queue import (
 )
 from azure.storage.queue.aio import QueueServiceClient as AioQueueServiceClient
 
-QUICKLY = {"retry_total": 0}  # a refusal is not tried again
+QUICKLY: dict[str, Any] = {"retry_total": 0}  # a refusal is not tried again
 
 
 @pytest.fixture
