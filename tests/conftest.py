@@ -13,6 +13,7 @@ import pytest
 
 from . import browser
 from .eventually import eventually
+from .wire.listening import listener, listener_process  # noqa: F401 - fixtures
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # Playwright leaves a running loop in the main thread
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request buries what a failed test says

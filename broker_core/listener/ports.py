@@ -47,13 +47,19 @@ class Port:
     front_end: HttpFrontEnd
 
 
-def wanted(front_ends: Sequence[HttpFrontEnd]) -> Iterator[Port]:
-    """The ports that are on."""
+def known(front_ends: Sequence[HttpFrontEnd]) -> Iterator[Port]:
+    """All ports, those that are off (0) too."""
     for front_end in front_ends:
         for setting, is_tls in ((f"{front_end.name}_PORT", False), (f"{front_end.name}_TLS_PORT", True)):
             number = getattr(settings, setting, 0)
-            if number and (not is_tls or has_tls()):
-                yield Port(setting, f"{front_end.title}{' over TLS' if is_tls else ''}", number, is_tls, front_end)
+            yield Port(setting, f"{front_end.title}{' over TLS' if is_tls else ''}", number, is_tls, front_end)
+
+
+def wanted(front_ends: Sequence[HttpFrontEnd]) -> Iterator[Port]:
+    """The ports that are on."""
+    for port in known(front_ends):
+        if port.number and (not port.is_tls or has_tls()):
+            yield port
 
 
 def has_tls() -> bool:
