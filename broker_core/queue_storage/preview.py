@@ -16,6 +16,7 @@ from typing import Any
 from broker_core.common.durations import human
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.queue_storage.rules.options import Poison, QueueOptions, changed, poison_of
+from broker_core.queue_storage.rules.sas import AccessPolicy
 from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unchanged, token_of
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -128,6 +129,16 @@ def _poison_note(poison: Poison) -> str:
     return f"Messages dequeued {times} are moved to '{poison.queue}' (QS-105)."
 
 
+def _policy_notes(before: Sequence[AccessPolicy], after: Sequence[AccessPolicy]) -> Iterable[str]:
+    """What becomes of signatures that refer to stored access policies."""
+    now = {policy.id: policy for policy in after}
+    for policy in before:
+        if policy.id not in now:
+            yield f"Signatures with the access policy '{policy.id}' are refused from now on (QS-095)."
+        elif policy != now[policy.id]:
+            yield f"Signatures with the access policy '{policy.id}' follow the changed policy at once (QS-095)."
+
+
 def _notes(queue: StorageQueue, after: QueueOptions, level: HistoryLevel | None) -> Iterable[str]:
     before = queue.options
     changed = {field.name for field in fields(QueueOptions) if getattr(before, field.name) != getattr(after, field.name)}
@@ -136,6 +147,8 @@ def _notes(queue: StorageQueue, after: QueueOptions, level: HistoryLevel | None)
     if changed & {"max_dequeue_count", "poison_queue"}:
         poison = poison_of(queue.name, after)
         yield _poison_note(poison) if poison else "The number of dequeues is unlimited."
+    if "access_policies" in changed:
+        yield from _policy_notes(before.access_policies, after.access_policies)
     if "expiry_grace" in changed:
         yield f"Expired messages, which clients never receive, are shown for {human(after.expiry_grace)} (QS-923)."
     if "strict_visibility" in changed:

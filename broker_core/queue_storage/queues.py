@@ -258,7 +258,7 @@ def update_queue(
 
 @use_case
 def set_status(address: EntityAddress, status: EntityStatus, *, actor: Actor | None = None) -> Steps[None]:
-    """Pause or resume puts and gets (QS-096). Messages that are leased can still be deleted and updated. Requires OPERATE.
+    """Pause or resume puts and gets (QS-926). Messages that are leased can still be deleted and updated. Requires OPERATE.
 
     The service's queues have no such setting, but its error QueueDisabled. Raises QueueNotFound.
     """

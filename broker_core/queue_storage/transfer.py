@@ -18,7 +18,6 @@ from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.queue_storage.rules.options import QueueOptions, as_json, check_options, effective_json
 from broker_core.queue_storage.rules.sas import AccessPolicy
 from broker_core.queue_storage.rules.service_properties import ServiceProperties, check, from_json
-from broker_core.queue_storage.rules.service_properties import as_json as as_json_properties
 from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -32,6 +31,7 @@ def lines_before(namespace_id: int, with_keys: bool) -> Steps[list[str]]:
 
 
 _ACCOUNT = "storage_account"
+_SERVICE = "service properties"  # what people call its line
 _KEYS = ("primary_key", "secondary_key")
 
 
@@ -144,7 +144,8 @@ class Updater(part.Updater):
     def item(self, kind: str, path: str, content: Fields) -> Item:
         for name in _KEYS:
             content.text(name, optional=True)
-        return Item(_ACCOUNT, "", self.namespace, as_json_properties(_properties(content)))
+        properties = _properties(content)
+        return Item(_SERVICE, "", self.namespace, {f.name: getattr(properties, f.name) for f in fields(properties)})
 
     def entity(self, path: str, content: Fields) -> tuple[str, dict[str, Any]]:
         kind = content.member("kind", [EntityKind.QUEUE])
@@ -156,7 +157,7 @@ class Updater(part.Updater):
         return name == "hidden"
 
     def effects(self, item: Item, changes: Mapping[str, Any], paths: frozenset[str]) -> Steps[tuple[Effect, ...]]:
-        if not changes or item.kind == _ACCOUNT:
+        if not changes or item.kind == _SERVICE:
             return ()
         return (yield from preview.preview_options.steps(self.address(item.path), **changes, actor=self.actor)).effects
 
@@ -167,9 +168,7 @@ class Updater(part.Updater):
         return {}
 
     def change(self, item: Item, changes: Mapping[str, Any]) -> Steps[None]:
-        if item.kind == _ACCOUNT:
-            properties = from_json({**item.values, **changes})
-            given = {name: getattr(properties, name) for name in changes}
-            yield from accounts.set_service_properties.steps(self.namespace, **given, actor=self.actor)
+        if item.kind == _SERVICE:
+            yield from accounts.set_service_properties.steps(self.namespace, **changes, actor=self.actor)
             return
         yield from queues.update_queue.steps(self.address(item.path), **changes, actor=self.actor)

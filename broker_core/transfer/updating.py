@@ -382,6 +382,8 @@ def _require_changeable(namespace: str, updater: Updater, changes: Sequence[Chan
 def _formatted(value: Any) -> str:
     if isinstance(value, timedelta):
         return human(value)
+    if isinstance(value, tuple):
+        return " | ".join(map(str, value)) or "none"
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

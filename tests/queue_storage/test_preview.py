@@ -10,6 +10,7 @@ from broker_core.common.types import Actor, HistoryLevel, Right
 from broker_core.queue_storage import change_options, get, preview_options, put, update
 from broker_core.queue_storage.preview import OptionsEffect
 from broker_core.queue_storage.rules.errors import QueueNotFound
+from broker_core.queue_storage.rules.sas import AccessPolicy
 
 from .test_poison import fail, poison_of
 from .test_time import sweep
@@ -106,6 +107,12 @@ def test_strict_visibility_affects_no_message_and_says_so(jobs):
     strict = preview_options(jobs, strict_visibility=True)
     assert effect_counts(strict) == {} and strict.notes[0].startswith(
         "Updates that hide a message until after it expires are refused"
+    )
+    policies = (AccessPolicy("a", permission="r"), AccessPolicy("b"), AccessPolicy("c"))
+    queue_storage.update_queue(jobs, access_policies=policies)
+    assert preview_options(jobs, access_policies=(AccessPolicy("a", permission="p"), AccessPolicy("c"))).notes == (
+        "Signatures with the access policy 'a' follow the changed policy at once (QS-095).",
+        "Signatures with the access policy 'b' are refused from now on (QS-095).",
     )
     assert "nothing changes" in preview_options(jobs).notes[0]
     assert preview_options(jobs, history_level=1).notes == ()

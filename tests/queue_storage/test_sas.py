@@ -192,3 +192,48 @@ def test_a_signature_is_for_services_protocols_and_addresses(fields, use, mismat
 )
 def test_times_are_read(text, at):
     assert sas.read_instant(text) == at
+
+
+@pytest.mark.parametrize(
+    ("made", "of_sdk"),
+    [
+        ({"services": "q", "types": "o", "permission": "a"}, {}),
+        (
+            {"services": "q", "types": "sco", "permission": "rwdlacup", "start": "2026-11-21T01:00:00Z", "protocols": "https"}
+            | {"addresses": "10.0.0.1-10.0.0.9"},
+            {"resource_types": "sco", "permission": "rwdlacup", "start": EARLIER, "protocol": "https", "ip": "10.0.0.1-10.0.0.9"},
+        ),
+    ],
+)
+def test_an_account_sas_made_here_is_that_of_the_sdk(made, of_sdk):
+    theirs = of_account(**of_sdk)
+    ours = sas.signed(sas.Sas(theirs.version, expiry="2026-11-21T03:00:00Z", **made), KEY, account="shop")
+    assert ours == theirs
+    assert sas.parse(parse_qsl(sas.as_query(ours))) == theirs
+
+
+@pytest.mark.parametrize(
+    ("made", "of_sdk"),
+    [
+        ({"permission": "rp", "expiry": "2026-11-21T03:00:00Z"}, {"permission": "rp", "expiry": LATER}),
+        ({"policy_id": "a&b=ü +"}, {"policy_id": "a&b=ü +"}),
+        ({"policy_id": "p", "expiry": "2026-11-21T03:00:00Z"}, {"policy_id": "p", "expiry": LATER}),
+    ],
+)
+def test_a_service_sas_made_here_is_that_of_the_sdk(made, of_sdk):
+    theirs = of_queue(**of_sdk)
+    ours = sas.signed(sas.Sas(theirs.version, **made), KEY, account="shop", queue="orders")
+    assert ours == theirs
+    assert sas.parse(parse_qsl(sas.as_query(ours))) == theirs
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (AccessPolicy("p", "2026-11-20", "2026-11-21", "rap"), "p: read, add and process, from 2026-11-20, until 2026-11-21"),
+        (AccessPolicy("p", permission="u"), "p: update"),
+        (AccessPolicy("p"), "p: no permissions or times of its own"),
+    ],
+)
+def test_a_policy_in_words(policy, words):
+    assert str(policy) == words

@@ -8,6 +8,8 @@ from typing import Any
 
 from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
 from broker_core.common.types import Actor, BodyKind, EntityAddress, EntityStatus, Family, Right
+from broker_core.queue_storage.rules.sas import AccessPolicy
+from broker_core.queue_storage.rules.service_properties import CorsRule, Logging
 from broker_core.rabbitmq import Properties, Publication, RoutingDraft
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
@@ -214,6 +216,10 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "service_bus.preview": {
             "*": lambda: at,
         },
+        "queue_storage.accounts": {
+            "set_service_properties": lambda: {"account": w.account, "cors": (CorsRule(("*",), ("GET",)),), "logging": Logging()},
+            "*": lambda: {"account": w.account},
+        },
         "queue_storage.changing": {
             "update": lambda: (
                 orders
@@ -238,7 +244,8 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "queue_storage.queues": {
             "create_queue": lambda: {"address": EntityAddress(w.account, "new"), "metadata": {"a": "b"}},
             "ensure_queue": lambda: {"address": EntityAddress(w.account, "new")},
-            "list_queues": lambda: {"account": w.account},
+            **{what: lambda: {"account": w.account} for what in ("list_queues", "list_queue_page")},
+            "set_access_policies": lambda: orders | {"policies": [AccessPolicy("p", permission="r")]},
             "set_status": lambda: orders | {"status": EntityStatus.ACTIVE},
             "set_metadata": lambda: orders | {"metadata": {"a": "b"}},
             **{f"{verb}_queue": lambda: orders for verb in ("get", "update", "delete")},

@@ -45,19 +45,21 @@ FEW = (  # every call costs much: every fifth value
     *("operations.batches", "operations.records", "operations.undoing"),
 )
 SETTINGS = [field.name for field in fields(QueueSettings)] + ["nonsense"]
-OPTIONS = ["metadata", "max_dequeue_count", "poison_queue", "expiry_grace", "strict_visibility", "nonsense"]
+OPTIONS = ["metadata", "max_dequeue_count", "poison_queue", "expiry_grace", "strict_visibility", "access_policies", "nonsense"]
+SERVICE = ["cors", "logging", "hour_metrics", "minute_metrics", "nonsense"]
 DECLARED = ["type", "passive", "durable", "auto_delete", "arguments"]
 CHANGES = {  # what **changes may name, or not
     "service_bus.entities.lifecycle.create_queue": SETTINGS,
     "service_bus.entities.lifecycle.update_entity": SETTINGS,
     "service_bus.preview.preview": SETTINGS,
+    "queue_storage.accounts.set_service_properties": SERVICE,
     "queue_storage.queues.update_queue": OPTIONS,
     "queue_storage.preview.preview_options": OPTIONS,
     "rabbitmq.connections.channels.declare_queue": DECLARED,
 }
 VHOST = "odd host"
 TABLES = (
-    *("namespace", "entity", "rule", "shared_access_policy", "exchange", "binding", "policy"),
+    *("namespace", "storage_account", "entity", "rule", "shared_access_policy", "exchange", "binding", "policy"),
     *("message", "message_event", "session", "operation", "hidden_message", "import_line", "export_part"),
 )
 CHANGED = "pg_stat_get_xact_tuples_inserted(t) + pg_stat_get_xact_tuples_updated(t) + pg_stat_get_xact_tuples_deleted(t)"

@@ -10,6 +10,9 @@ from broker_core import namespaces, rabbitmq, reads, service_bus
 from broker_core import queue_storage as storage
 from broker_core.common.errors import InvalidArgument, NotAllowed, NotAuthorized, PreviewOutdated
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, HistoryLevel, Right, Tier
+from broker_core.queue_storage import accounts
+from broker_core.queue_storage.rules.sas import AccessPolicy
+from broker_core.queue_storage.rules.service_properties import CorsRule, Logging, Metrics
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
@@ -20,6 +23,7 @@ from broker_core.transfer.exporting import export
 from broker_core.transfer.updating import Result, apply_import, preview_import
 
 MINUTE = timedelta(minutes=1)
+POLICIES = (AccessPolicy("readers", None, "2030-01-01", "rp"), AccessPolicy("empty"))
 VOLATILE = ("created_at", "updated_at", "next_number", "last_activity_at", "last_receive_at")
 
 
@@ -125,6 +129,10 @@ QUEUE_STORAGE = {
     ),
     "metadata": lambda ns: storage.set_metadata(EntityAddress(ns, "mail"), {"other": "x"}),
     "history": lambda ns: storage.update_queue(EntityAddress(ns, "print"), history_level=HistoryLevel.OFF),
+    "access policies": lambda ns: storage.update_queue(EntityAddress(ns, "mail"), access_policies=POLICIES),
+    "service properties": lambda ns: accounts.set_service_properties(
+        ns, cors=(CorsRule(("*",), ("GET",)),), logging=Logging(read=True), hour_metrics=Metrics(enabled=True)
+    ),
     "no queue": lambda ns: storage.delete_queue(EntityAddress(ns, "mail")),
     "no other queue": lambda ns: storage.delete_queue(EntityAddress(ns, "print")),
 }
@@ -369,6 +377,26 @@ def test_the_command_updates_and_previews_a_namespace_that_exists(shop, tmp_path
         call_command("import_vitrine", str(file))
     with pytest.raises(CommandError, match="needs --update"):
         call_command("import_vitrine", str(file), dry_run=True)
+
+
+def test_policies_and_service_properties_are_previewed_in_words(jobs):
+    rule = CorsRule(("https://shop.example",), ("GET", "PUT"), max_age_seconds=60)
+    accounts.set_service_properties(jobs, cors=(rule,))
+    QUEUE_STORAGE["access policies"](jobs)
+    keys, file = accounts.get_keys(jobs).keys, exported(jobs, with_keys=True)
+    storage.update_queue(EntityAddress(jobs, "mail"), access_policies=POLICIES[1:])
+    accounts.set_service_properties(jobs, cors=(), minute_metrics=Metrics(enabled=True))
+    accounts.regenerate_key(jobs)
+    printed = str(preview_import(file))
+    empty = "empty: no permissions or times of its own"
+    assert f"access_policies: {empty} -> readers: read and process, until 2030-01-01 | {empty}" in printed
+    assert f"  changed: service properties '{jobs}'\n" in printed
+    assert "    cors: none -> GET, PUT from https://shop.example; cached for 60 s" in printed
+    assert "    minute_metrics: on; kept -> off; kept" in printed
+    apply_import(file)
+    account = accounts.get_keys(jobs)
+    assert account.properties.cors == (rule,) and account.keys != keys, "an update changes no keys"
+    assert storage.get_queue(EntityAddress(jobs, "mail")).access_policies == POLICIES
 
 
 def test_an_import_requires_the_right_to_manage(shop):

@@ -9,7 +9,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
-from broker_core.common.arguments import require_kind
+from broker_core.common.arguments import require_kind, require_storable
 from broker_core.common.errors import InvalidArgument
 
 from .errors import EmptyMetadataKey, InvalidAccessPolicy, InvalidMetadata, MetadataTooLarge
@@ -85,6 +85,9 @@ def check_access_policies(policies: Sequence[AccessPolicy]) -> tuple[AccessPolic
     ids = [policy.id for policy in checked]
     for policy in checked:
         require_kind("access_policies", policy, AccessPolicy)
+        for text in (policy.id, *filter(None, (policy.start, policy.expiry, policy.permission))):
+            require_kind("access_policies", text, str)
+            require_storable("access_policies", text)
         if not 1 <= len(policy.id) <= LONGEST_POLICY_ID:
             raise InvalidAccessPolicy(f"the id {policy.id[:80]!r} must have 1 to {LONGEST_POLICY_ID} characters")
         if ids.count(policy.id) > 1:

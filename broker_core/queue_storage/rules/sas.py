@@ -11,8 +11,9 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from urllib.parse import quote, urlencode
 
 from .errors import (
     AuthenticationFailed,
@@ -23,8 +24,12 @@ from .errors import (
 from .shared_key import sign
 
 SIGNATURE = "sig"
-QUEUE_LETTERS = "raup"  # of a service SAS and a stored access policy: read, add, update, process
+LETTERS = {  # in the order in which an account SAS has them
+    "r": "read", "w": "write", "d": "delete", "l": "list", "a": "add", "c": "create", "u": "update", "p": "process",
+}  # fmt: skip
+QUEUE_LETTERS = "raup"  # of a service SAS and a stored access policy
 EARLIEST_VERSION = "2015-04-05"
+VERSION = "2021-12-02"  # of signatures that are made here
 _WITH_ENCRYPTION_SCOPE = "2020-12-06"  # since then, an account SAS signs one more line
 _VERSION = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INSTANT = re.compile(r"(\d{4}-\d{2}-\d{2})(?:T(\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,7}))?)?Z)?", re.ASCII)
@@ -42,26 +47,32 @@ class AccessPolicy:
     permission: str | None = None
 
     @property
-    def is_empty(self) -> bool:
-        return self.start is None and self.expiry is None and self.permission is None
+    def words(self) -> str:
+        """What it says, in words, such as "read and process, until 2026-11-21"."""
+        permission = letters_in_words(self.permission or "")
+        start, expiry = self.start and f"from {self.start}", self.expiry and f"until {self.expiry}"
+        return ", ".join(filter(None, (permission, start, expiry))) or "no permissions or times of its own"
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.words}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sas:
-    """A signature as received, decoded. policy_id: of a stored access policy. services, types: of an account SAS; None: it is a
-    service SAS."""
+    """A signature as received, decoded, or to be made. policy_id: of a stored access policy. services, types: of an account SAS;
+    None: it is a service SAS."""
 
-    version: str
-    signature: str
-    permission: str | None
-    start: str | None
-    expiry: str | None
-    policy_id: str | None
-    addresses: str
-    protocols: str
-    services: str | None
-    types: str | None
-    encryption_scope: str
+    version: str = VERSION
+    signature: str = ""
+    permission: str | None = None
+    start: str | None = None
+    expiry: str | None = None
+    policy_id: str | None = None
+    addresses: str = ""
+    protocols: str = ""
+    services: str | None = None
+    types: str | None = None
+    encryption_scope: str = ""
 
     @property
     def is_for_account(self) -> bool:
@@ -114,6 +125,16 @@ def check_signature(sas: Sas, keys: Iterable[str], *, account: str, queue: str |
             f"The signature {sas.signature[:80]!r} is not that of any key of the account {account!r}. "
             f"The text to sign is {text!r}"
         )
+
+
+def signed(sas: Sas, key: str, *, account: str, queue: str | None = None) -> Sas:
+    """With its signature. key: of the account. queue: of a service SAS."""
+    return replace(sas, signature=sign(text_to_sign(sas, account=account, queue=queue), key))
+
+
+def as_query(sas: Sas) -> str:
+    """As the query of a URL, without a question mark: the inverse of parse."""
+    return urlencode({name: value for name, field in _FIELDS.items() if (value := getattr(sas, field))}, quote_via=quote, safe="")
 
 
 def text_to_sign(sas: Sas, *, account: str, queue: str | None) -> str:
@@ -172,7 +193,16 @@ def read_instant(text: str) -> datetime | None:
         return None
 
 
-_FIELDS = frozenset({"sv", "ss", "srt", "sp", "st", "se", "si", "sip", "spr", "sig", "ses"})
+def letters_in_words(letters: str) -> str:
+    """Permissions in words: "read, add and process"."""
+    words = [LETTERS.get(letter, letter) for letter in letters]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+_FIELDS = {  # by parameter
+    "sv": "version", "ss": "services", "srt": "types", "sp": "permission", "st": "start", "se": "expiry", "si": "policy_id",
+    "sip": "addresses", "spr": "protocols", "ses": "encryption_scope", "sig": "signature",
+}  # fmt: skip
 
 
 def _of_one(what: str, of_signature: str | None, of_policy: str | None) -> str | None:

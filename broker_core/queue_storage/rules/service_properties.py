@@ -7,8 +7,10 @@ Source: Azure Storage documentation, "Set Queue Service Properties", "Cross-Orig
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
+
+from broker_core.common.arguments import require_kind, require_storable
 
 from .errors import InvalidServiceProperties
 
@@ -16,6 +18,7 @@ MOST_RULES = 5
 MOST_BYTES = 2 * 1024  # of all rules together
 MOST_HEADERS, MOST_PREFIXES = 64, 2  # of a list of headers: literal names, and names that end in *
 MOST_DAYS = 365
+MOST_SECONDS = 2**31 - 1  # of MaxAgeInSeconds
 METHODS = ("DELETE", "GET", "HEAD", "MERGE", "POST", "OPTIONS", "PUT", "PATCH")
 ANY = "*"
 
@@ -25,6 +28,9 @@ class Retention:
     """days: 1 to 365; None: it is off."""
 
     days: int | None = None
+
+    def __str__(self) -> str:
+        return "kept" if self.days is None else f"kept for {self.days} day{'' if self.days == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,10 @@ class Logging:
     write: bool = False
     retention: Retention = Retention()
 
+    def __str__(self) -> str:
+        on = [name for name in ("delete", "read", "write") if getattr(self, name)]
+        return f"{', '.join(on) or 'off'}; {self.retention}"
+
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
@@ -46,6 +56,9 @@ class Metrics:
     enabled: bool = False
     include_apis: bool | None = None
     retention: Retention = Retention()
+
+    def __str__(self) -> str:
+        return f"{'on' if self.enabled else 'off'}{', by operation' if self.include_apis else ''}; {self.retention}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,12 @@ class CorsRule:
     allowed_headers: tuple[str, ...] = ()
     exposed_headers: tuple[str, ...] = ()
     max_age_seconds: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{', '.join(self.methods)} from {', '.join(self.origins)}"]
+        parts += [f"allows {', '.join(self.allowed_headers)}"] if self.allowed_headers else []
+        parts += [f"exposes {', '.join(self.exposed_headers)}"] if self.exposed_headers else []
+        return "; ".join([*parts, f"cached for {self.max_age_seconds} s"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +94,13 @@ class ServiceProperties:
 
 def check(properties: ServiceProperties) -> ServiceProperties:
     """Return them. Raises InvalidServiceProperties."""
-    for name in ("logging", "hour_metrics", "minute_metrics"):
-        days = getattr(properties, name).retention.days
-        if days is not None and not 1 <= days <= MOST_DAYS:
-            raise InvalidServiceProperties("Days", f"{days} of a retention policy must be 1 to {MOST_DAYS}")
+    _check_part(properties.logging, Logging)
+    _check_part(properties.hour_metrics, Metrics)
+    _check_part(properties.minute_metrics, Metrics)
     if len(properties.cors) > MOST_RULES:
         raise InvalidServiceProperties("Cors", f"has {len(properties.cors)} rules; at most {MOST_RULES} are allowed")
     for rule in properties.cors:
-        _check_rule(rule)
+        check_rule(rule)
     size = sum(len(text) for rule in properties.cors for texts in _lists(rule) for text in texts)
     if size > MOST_BYTES:
         raise InvalidServiceProperties("Cors", f"the rules have {size:,} characters together; at most {MOST_BYTES:,} are allowed")
@@ -93,13 +111,38 @@ def _lists(rule: CorsRule) -> Iterable[Sequence[str]]:
     return rule.origins, rule.methods, rule.allowed_headers, rule.exposed_headers
 
 
-def _check_rule(rule: CorsRule) -> None:
-    if not rule.origins or not rule.methods:
-        raise InvalidServiceProperties("CorsRule", "needs at least one allowed origin and one allowed method")
+def _check_part(part: Any, kind: type) -> None:
+    """Check logging or metrics: what else they have are flags."""
+    require_kind("properties", part, kind)
+    require_kind("Version", part.version, str)
+    require_storable("Version", part.version)
+    for name in {f.name for f in fields(part)} - {"version", "retention"}:
+        if name != "include_apis" or part.include_apis is not None:
+            require_kind(name, getattr(part, name), bool)
+    require_kind("RetentionPolicy", part.retention, Retention)
+    days = part.retention.days
+    if days is None:
+        return
+    require_kind("Days", days, int)
+    if not 1 <= days <= MOST_DAYS:
+        raise InvalidServiceProperties("Days", f"{days} of a retention policy must be 1 to {MOST_DAYS}")
+
+
+def check_rule(rule: CorsRule) -> None:
+    """Raise InvalidServiceProperties, with the name of the element, unless the rule can be stored."""
+    require_kind("CorsRule", rule, CorsRule)
+    for text in (text for texts in _lists(rule) for text in texts):
+        require_kind("CorsRule", text, str)
+        require_storable("CorsRule", text)
+    if not rule.origins:
+        raise InvalidServiceProperties("AllowedOrigins", "must have at least one origin, or * for all")
+    if not rule.methods:
+        raise InvalidServiceProperties("AllowedMethods", "must have at least one method")
     if unknown := [method for method in rule.methods if method not in METHODS]:
         raise InvalidServiceProperties("AllowedMethods", f"{unknown[0]!r} must be one of {', '.join(METHODS)}")
-    if rule.max_age_seconds < 0:
-        raise InvalidServiceProperties("MaxAgeInSeconds", f"{rule.max_age_seconds} must be 0 or more")
+    require_kind("MaxAgeInSeconds", rule.max_age_seconds, int)
+    if not 0 <= rule.max_age_seconds <= MOST_SECONDS:
+        raise InvalidServiceProperties("MaxAgeInSeconds", f"{rule.max_age_seconds} must be 0 to {MOST_SECONDS:,}")
     for name, headers in (("AllowedHeaders", rule.allowed_headers), ("ExposedHeaders", rule.exposed_headers)):
         prefixed = [header for header in headers if header.endswith(ANY) and header != ANY]
         if len(prefixed) > MOST_PREFIXES or len(headers) - len(prefixed) > MOST_HEADERS:
