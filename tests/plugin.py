@@ -37,6 +37,8 @@ LONG_FILES = (
 )  # fmt: skip
 
 os.environ.setdefault("SPARK_NICE", "0")  # tests wait for their analyses
+os.environ.setdefault("FAILED_AUTHENTICATION_DELAY_SECONDS", "0")  # tests that send wrong signatures are neither delayed
+os.environ.setdefault("FAILED_AUTHENTICATIONS", "0")  # nor refused
 
 if WORKER:
     folder = Path(os.environ.get("VITRINE_DATA") or Path(__file__).resolve().parent.parent / ".vitrine" / "test")

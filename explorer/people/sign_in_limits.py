@@ -8,7 +8,6 @@ recently, so that nobody can lock out a user from elsewhere. One-time links are 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from ipaddress import IPv6Address, ip_address, ip_network
 
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AbstractBaseUser
@@ -21,6 +20,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from broker_core.common.types import Actor
+from broker_core.wire.peers import network_of
 from explorer import audit
 from explorer.models import AuditRecord
 
@@ -59,15 +59,7 @@ def record_sign_in(sender, request: HttpRequest, user: AbstractBaseUser, **kwarg
 def address_of(request: HttpRequest | None) -> str | None:
     """The client's address; for IPv6 its /64 network, since one client has many addresses. None outside a request."""
     text = request.META.get("REMOTE_ADDR") if request is not None else None
-    if not text:
-        return None
-    try:
-        address = ip_address(text.partition("%")[0])
-    except ValueError:
-        return text[:100]
-    if isinstance(address, IPv6Address):
-        return str(address.ipv4_mapped or ip_network((address, 64), strict=False))
-    return str(address)
+    return network_of(text) if text else None
 
 
 def wait(name: str, address: str) -> timedelta | None:

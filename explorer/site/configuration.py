@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -22,6 +22,17 @@ def whole_number(name: str, text: str | None, *, default: int) -> int:
         return int(text or default)
     except ValueError:
         raise ImproperlyConfigured(f"{name} must be a number, not {text!r}.") from None
+
+
+def one_of(name: str, text: str | None, choices: Sequence[str]) -> str:
+    """The value of the variable `name`, one of these words in any case; without a value the first.
+
+    Raises ImproperlyConfigured.
+    """
+    word = (text or "").strip().lower() or choices[0]
+    if word not in choices:
+        raise ImproperlyConfigured(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not {text!r}.")
+    return word
 
 
 def database_from_url(url: str, options: dict) -> dict:

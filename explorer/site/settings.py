@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from .configuration import cores_for_spark, database_from_url, flag, secret_key, spark_conf, trusted_origins, whole_number
+from .configuration import cores_for_spark, database_from_url, flag, one_of, secret_key, spark_conf, trusted_origins, whole_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 environment = os.environ
@@ -52,6 +52,17 @@ QUEUE_STORAGE_PORT = whole_number("QUEUE_STORAGE_PORT", environment.get("QUEUE_S
 QUEUE_STORAGE_TLS_PORT = whole_number("QUEUE_STORAGE_TLS_PORT", environment.get("QUEUE_STORAGE_TLS_PORT"), default=10011)
 TLS_CERTIFICATE = environment.get("TLS_CERTIFICATE", "")  # paths of PEM files
 TLS_KEY = environment.get("TLS_KEY", "")
+WELL_KNOWN_KEYS = one_of("WELL_KNOWN_KEYS", environment.get("WELL_KNOWN_KEYS"), ("loopback", "everywhere", "off"))
+FAILED_AUTHENTICATION_DELAY_SECONDS = whole_number(
+    "FAILED_AUTHENTICATION_DELAY_SECONDS", environment.get("FAILED_AUTHENTICATION_DELAY_SECONDS"), default=1
+)
+FAILED_AUTHENTICATIONS = whole_number("FAILED_AUTHENTICATIONS", environment.get("FAILED_AUTHENTICATIONS"), default=10)
+FAILED_AUTHENTICATION_WINDOW_SECONDS = whole_number(
+    "FAILED_AUTHENTICATION_WINDOW_SECONDS", environment.get("FAILED_AUTHENTICATION_WINDOW_SECONDS"), default=60
+)
+FAILED_AUTHENTICATION_REFUSAL_SECONDS = whole_number(
+    "FAILED_AUTHENTICATION_REFUSAL_SECONDS", environment.get("FAILED_AUTHENTICATION_REFUSAL_SECONDS"), default=60
+)
 
 # --- security ---------------------------------------------------------------------------------------------------------
 DEBUG = False

@@ -13,7 +13,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from psycopg.errors import UndefinedTable
 
 from explorer.site.celery import app
-from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins
+from explorer.site.configuration import database_from_url, flag, one_of, secret_key, trusted_origins
 from explorer.site.unready import explained
 
 from .vitrine import manage
@@ -24,6 +24,18 @@ from .vitrine import manage
 )
 def test_a_flag_is_parsed(text, expected):
     assert flag(text, default=True) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(None, "loopback"), ("", "loopback"), (" OFF ", "off"), ("everywhere", "everywhere")]
+)
+def test_one_of_several_words(text, expected):
+    assert one_of("WELL_KNOWN_KEYS", text, ("loopback", "everywhere", "off")) == expected
+
+
+def test_another_word_is_refused_at_the_start(tmp_path):
+    output = manage("check", data=tmp_path, WELL_KNOWN_KEYS="yes")
+    assert "WELL_KNOWN_KEYS must be loopback, everywhere or off, not 'yes'." in output.stderr + output.stdout
 
 
 def test_database_url_is_parsed():

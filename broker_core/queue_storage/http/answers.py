@@ -10,6 +10,7 @@ from uuid import UUID
 from broker_core.common.errors import BrokerError
 from broker_core.queue_storage.values import GotMessage, PeekedMessage, PutMessage
 from broker_core.wire import xml
+from broker_core.wire.failed_authentications import TooManyFailedAuthentications
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.http.dates import write_rfc1123
 
@@ -35,7 +36,8 @@ def error(request: Request, exc: BrokerError) -> Answer:
     text = f"{exc}\nRequestId:{request.id}\nTime:{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}0Z"
     details = [xml.element(name, _xml_text(value)) for name, value in wire.details.items()]
     root = xml.element("Error", [xml.element("Code", wire.code), xml.element("Message", _xml_text(text)), *details])
-    return answer(request, wire.status, root, {ERROR_CODE: wire.code})
+    retry = {"retry-after": str(exc.retry_after)} if isinstance(exc, TooManyFailedAuthentications) else {}
+    return answer(request, wire.status, root, {ERROR_CODE: wire.code, **retry})
 
 
 def put_list(message: PutMessage) -> str:

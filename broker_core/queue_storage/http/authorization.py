@@ -18,7 +18,12 @@ from broker_core.queue_storage.rules.errors import (
     AuthorizationResourceTypeMismatch,
     QueueNotFound,
 )
+from broker_core.queue_storage.rules.shared_key import PUBLISHED_KEY
+from broker_core.wire import published_keys
+from broker_core.wire.failed_authentications import failed_authentications, peer_of
+from broker_core.wire.published_keys import is_from_page
 
+from . import cors
 from .request import Request
 
 CACHE_SECONDS = 1.0  # how long a replaced key may still be accepted
@@ -53,16 +58,17 @@ async def account_of(request: Request) -> StorageAccount:
 
 
 async def actor_of(request: Request, account: StorageAccount, needs: Needs) -> Actor:
-    """The actor of a request, with the right that it needs and no other. Raises AuthenticationFailed, InvalidAuthenticationInfo
-    and the authorization mismatches."""
+    """The actor of a request, with the right that it needs and no other. Raises AuthenticationFailed, InvalidAuthenticationInfo,
+    the authorization mismatches, PublishedKeyRefused and TooManyFailedAuthentications."""
     authorization = request.header("authorization")
-    if authorization is not None:
+    if authorization is None and not sas.is_signed(request.query_pairs):
+        raise AuthenticationFailed("The request has neither an Authorization header nor a shared access signature (sig=...)")
+    peer = peer_of(request.client_ip, is_from_page=is_from_page(request))
+    async with failed_authentications.limited(peer, lambda problem: isinstance(problem, AuthenticationFailed)):
+        if authorization is None:
+            return _actor(request, account, await _check_sas(request, account, needs), needs)
         _check_key(authorization, request, account)
         return _actor(request, account, "key", needs)
-    if not sas.is_signed(request.query_pairs):
-        raise AuthenticationFailed("The request has neither an Authorization header nor a shared access signature (sig=...)")
-    name = await _check_sas(request, account, needs)
-    return _actor(request, account, name, needs)
 
 
 def _check_key(authorization: str, request: Request, account: StorageAccount) -> None:
@@ -71,15 +77,19 @@ def _check_key(authorization: str, request: Request, account: StorageAccount) ->
     credential, parts = shared_key.parse(authorization), request.signed_parts
     if credential.account != account.name:
         raise AuthenticationFailed(f"The request is for the account {account.name!r} and signed for {credential.account!r}")
-    shared_key.check_signature(credential, parts, account.keys)
-    if not is_published(account):  # clients of emulators do not set their clocks (QS-920)
+    key = shared_key.check_signature(credential, parts, account.keys)
+    if key == PUBLISHED_KEY:
+        _require_allowed(request, account)
+    else:  # clients of emulators do not set their clocks (QS-920)
         shared_key.check_date(parts, datetime.now(UTC))
 
 
 async def _check_sas(request: Request, account: StorageAccount, needs: Needs) -> str:
     """Check a shared access signature; returns how the actor is called after it."""
     signature, queue = sas.parse(request.query_pairs), request.target.queue or None
-    sas.check_signature(signature, account.keys, account=account.name, queue=queue)
+    key = sas.check_signature(signature, account.keys, account=account.name, queue=queue)
+    if key == PUBLISHED_KEY:
+        _require_allowed(request, account)
     policies = {}
     if signature.policy_id is not None and queue is not None:
         policies = await _policies(account.name, queue)
@@ -108,15 +118,11 @@ async def _policies(account: str, queue: str) -> dict[str, sas.AccessPolicy]:
     return {policy.id: policy for policy in found.access_policies}
 
 
-def is_published(account: StorageAccount) -> bool:
-    """Whether a key of the account is the one that everybody knows."""
-    return PUBLISHED_KEY in account.keys
+def _require_allowed(request: Request, account: StorageAccount) -> None:
+    """Raise PublishedKeyRefused unless this request may use the key that everybody knows."""
+    published_keys.require_allowed(request, lambda origin: cors.rule_of(request, account) is not None)
 
 
 def _actor(request: Request, account: StorageAccount, how: str, needs: Needs) -> Actor:
     name = account.name if how == "key" else f"{account.name} {how}"
     return Actor("key", name, needs.right, f"key:{name}@{request.client_ip}", namespace=account.name)
-
-
-PUBLISHED_ACCOUNT = "devstoreaccount1"
-PUBLISHED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

@@ -114,17 +114,19 @@ def parse(query: Sequence[tuple[str, str]]) -> Sas:
     )
 
 
-def check_signature(sas: Sas, keys: Iterable[str], *, account: str, queue: str | None) -> None:
-    """Raise AuthenticationFailed, with the text that should have been signed, unless one of the keys made the signature."""
+def check_signature(sas: Sas, keys: Iterable[str], *, account: str, queue: str | None) -> str:
+    """The key that made the signature. Raises AuthenticationFailed, with the text that should have been signed, if none of them
+    did."""
     if not sas.is_for_account and queue is None:
         raise AuthenticationFailed("A service SAS is for one queue; this request names none. Use an account SAS (QS-925)")
     text = text_to_sign(sas, account=account, queue=queue)
-    agree = [hmac.compare_digest(sign(text, key).encode(), sas.signature.encode()) for key in keys]
-    if not any(agree):
+    signers = [key for key in keys if hmac.compare_digest(sign(text, key).encode(), sas.signature.encode())]
+    if not signers:
         raise AuthenticationFailed(
             f"The signature {sas.signature[:80]!r} is not that of any key of the account {account!r}. "
             f"The text to sign is {text!r}"
         )
+    return signers[-1]
 
 
 def signed(sas: Sas, key: str, *, account: str, queue: str | None = None) -> Sas:

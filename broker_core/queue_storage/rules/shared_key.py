@@ -27,6 +27,8 @@ from .errors import AuthenticationFailed, InvalidAuthenticationInfo
 SHARED_KEY, SHARED_KEY_LITE = "SharedKey", "SharedKeyLite"
 LARGEST_SKEW = timedelta(minutes=15)
 SECONDARY = "-secondary"
+PUBLISHED_ACCOUNT = "devstoreaccount1"  # of Microsoft's emulators: known to everybody, as its key is
+PUBLISHED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _SIGNED_HEADERS = (
     *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
     *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
@@ -81,16 +83,17 @@ def parse(authorization: str) -> Credential:
     return Credential(*match.groups())
 
 
-def check_signature(credential: Credential, parts: SignedParts, keys: Iterable[str]) -> None:
-    """Raise AuthenticationFailed, with the text that should have been signed, unless one of the keys signed the request. All
-    comparisons are made in constant time."""
+def check_signature(credential: Credential, parts: SignedParts, keys: Iterable[str]) -> str:
+    """The key that signed the request. Raises AuthenticationFailed, with the text that should have been signed, if none of them
+    did. All comparisons are made in constant time."""
     texts = list(dict.fromkeys(texts_to_sign(credential, parts)))
-    agree = [hmac.compare_digest(sign(text, key), credential.signature) for key in keys for text in texts]
-    if not any(agree):
+    signers = [key for key in keys for text in texts if hmac.compare_digest(sign(text, key), credential.signature)]
+    if not signers:
         raise AuthenticationFailed(
             f"The signature {credential.signature} is not that of any key of the account {credential.account!r}. Check the key, "
             f"and that nothing between client and server changes the path or a header. The text to sign is {texts[0]!r}"
         )
+    return signers[-1]
 
 
 def check_date(parts: SignedParts, now: datetime) -> None:

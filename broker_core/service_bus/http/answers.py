@@ -10,6 +10,7 @@ from broker_core.common.errors import BrokerError
 from broker_core.service_bus.rules.amqp_messages import payload
 from broker_core.service_bus.rules.sas import SCHEME
 from broker_core.service_bus.rules.values import StoredMessage
+from broker_core.wire.failed_authentications import TooManyFailedAuthentications
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed
 from broker_core.wire.http.json_text import write_json
@@ -55,6 +56,8 @@ def _particular_headers(exc: BrokerError, status: int) -> list[tuple[str, str]]:
         return [("www-authenticate", SCHEME)]
     if status == 503:
         return [("retry-after", str(RETRY_AFTER_SECONDS))]
+    if isinstance(exc, TooManyFailedAuthentications):
+        return [("retry-after", str(exc.retry_after))]
     if isinstance(exc, MethodNotAllowed):
         return [("allow", ", ".join(exc.allowed))]
     return [("connection", "close")] if isinstance(exc, BodyTooLarge) else []

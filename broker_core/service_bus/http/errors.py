@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from broker_core.common import errors
 from broker_core.service_bus.rules.sas import TokenRefused
+from broker_core.wire.failed_authentications import TooManyFailedAuthentications
 from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
+from broker_core.wire.published_keys import PublishedKeyRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.BrokerUnavailable: WireError("com.microsoft:server-busy", 503, 50002),
     errors.BrokerError: INTERNAL,
     TokenRefused: WireError("com.microsoft:auth-failed", 401, TokenRefused.MISSING),
+    PublishedKeyRefused: WireError("amqp:unauthorized-access", 403, 40302),
+    TooManyFailedAuthentications: WireError("com.microsoft:server-busy", 429, 42900),
     UnknownResource: WireError("amqp:not-found", 404, 40400),
     MethodNotAllowed: WireError("amqp:not-allowed", 405, 40500),
     BodyTooLarge: WireError("amqp:link:message-size-exceeded", 413, 41300),

@@ -20,6 +20,8 @@ from urllib.parse import quote, unquote
 from broker_core.common.errors import BrokerError
 
 SCHEME = "SharedAccessSignature"
+PUBLISHED_NAMESPACE = "sbemulatorns"  # of Microsoft's emulator: known to everybody, as the key of its policy is
+PUBLISHED_KEY = "SAS_KEY_VALUE"
 _FIELDS = ("sr", "sig", "se", "skn")
 
 

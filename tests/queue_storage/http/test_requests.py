@@ -2,14 +2,18 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
 
 import pytest
 
 from broker_core import queue_storage
 from broker_core.common.types import EntityAddress, EntityStatus
-from broker_core.queue_storage import accounts
+from broker_core.queue_storage import accounts, http
 from broker_core.queue_storage.http.answers import read_receipt, receipt_text
+from broker_core.queue_storage.rules import shared_key
 from broker_core.queue_storage.rules.service_properties import CorsRule
+from broker_core.queue_storage.rules.shared_key import PUBLISHED_KEY
+from broker_core.wire.failed_authentications import FailedAuthentications
 
 TEXT = b"<QueueMessage><MessageText>%s</MessageText></QueueMessage>"
 DATE = re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
@@ -490,3 +494,96 @@ def test_an_answer_can_be_read_by_a_page_that_a_rule_allows(client):
     other = client.request("GET", "/", "comp=list", headers=[("Origin", "http://b.example")])
     assert (other.status, other.headers["vary"]) == (200, "Origin")
     assert "access-control-allow-origin" not in other.headers
+
+
+# Published keys, and failed authentications
+
+
+@pytest.fixture
+def developer(client, orders):
+    """A client whose account has the key that everybody knows, beside one of its own."""
+    accounts.set_keys(client.account, primary=PUBLISHED_KEY)
+    http.authorization._cached.clear()  # instead of waiting for a second
+    client.key = PUBLISHED_KEY
+    return client
+
+
+def signed_url(client) -> str:
+    """The query of an account SAS for everything, made with the client's key."""
+    fields = {"sp": "rwdlacup", "ss": "q", "srt": "sco", "se": "2099-01-01T00:00:00Z", "sv": "2020-02-10"}
+    lines = [client.account, fields["sp"], fields["ss"], fields["srt"], "", fields["se"], "", "", fields["sv"], ""]
+    return urlencode({**fields, "sig": shared_key.sign("\n".join(lines), client.key)})
+
+
+def test_the_published_key_is_accepted_from_this_machine_without_a_date_of_now(developer):
+    long_ago = datetime.now(UTC) - timedelta(days=400)
+    assert developer.request("GET", "/", "comp=list", date=long_ago).status == 200  # QS-920
+    assert developer.request("GET", "/", f"comp=list&{signed_url(developer)}", sign=False).status == 200
+
+
+@pytest.mark.parametrize("sign", [True, False])
+def test_the_published_key_is_refused_where_a_page_could_use_it(developer, sign):
+    query = "comp=list" if sign else f"comp=list&{signed_url(developer)}"
+    for options in ({"host": "evil.example"}, {"headers": [("Origin", "http://evil.example")]}):
+        refused(developer.request("GET", "/", query, sign=sign, **options), 403, "AuthorizationFailure")
+    image = [("Sec-Fetch-Site", "cross-site")]
+    refused(developer.request("GET", "/orders/messages", query[10:], headers=image, sign=sign), 403, "AuthorizationFailure")
+    assert developer.request("GET", "/", query, sign=sign).status == 200  # the connection and the key stay usable
+
+
+def test_a_page_that_a_rule_allows_may_use_the_published_key(developer):
+    accounts.set_service_properties(developer.account, cors=(CorsRule(("http://a.example",), ("GET",), ("*",), ("*",), 60),))
+    http.authorization._cached.clear()
+    assert developer.request("GET", "/", "comp=list", headers=[("Origin", "http://a.example")]).status == 200
+    elsewhere = [("Origin", "http://b.example")]
+    refused(developer.request("GET", "/", "comp=list", headers=elsewhere), 403, "AuthorizationFailure")
+
+
+def test_a_key_of_the_accounts_own_has_no_such_limits(developer, settings):
+    settings.WELL_KNOWN_KEYS = "off"
+    refused(developer.request("GET", "/", "comp=list"), 403, "AuthorizationFailure")
+    developer.key = accounts.get_keys(developer.account).secondary_key
+    elsewhere = [("Origin", "http://evil.example")]
+    assert developer.request("GET", "/", "comp=list", host="evil.example", headers=elsewhere).status == 200
+
+
+@pytest.fixture
+def counted(monkeypatch, settings):
+    """Failed authentications are counted, by a clock that stands still; each waits for as many seconds as are in this list."""
+    settings.FAILED_AUTHENTICATIONS, settings.FAILED_AUTHENTICATION_DELAY_SECONDS = 3, 1
+    waits = []
+
+    async def wait(seconds):
+        waits.append(seconds)
+
+    attempts = FailedAuthentications(lambda: 1000.0, wait)
+    monkeypatch.setattr(http.authorization, "failed_authentications", attempts)
+    return waits
+
+
+def test_an_address_with_many_failed_authentications_is_refused_for_a_while(client, orders, counted):
+    good, client.key = client.key, accounts.new_key()
+    for _ in range(3):
+        refused(client.request("GET", "/", "comp=list"), 403, "AuthenticationFailed")
+    assert counted == [1, 1, 1]
+    client.key = good
+    reply = client.request("GET", "/", "comp=list")
+    refused(reply, 503, "ServerBusy")
+    assert reply.headers["retry-after"] == "60"
+    assert client.request("GET", "/", "comp=list", sign=False).code == "AuthenticationFailed"  # nothing was tried
+
+
+def test_what_is_no_guess_is_not_counted(client, orders, counted):
+    for _ in range(5):
+        refused(client.request("GET", "/", "comp=list", sign=False), 403, "AuthenticationFailed")
+        refused(client.request("GET", query="comp=list", whole_path="/nobody/"), 404, "ResourceNotFound")
+        refused(client.request("GET", "/none/messages"), 404, "QueueNotFound")
+    assert counted == []
+
+
+def test_a_page_cannot_have_the_programs_of_its_visitor_refused(client, orders, counted):
+    wrong = signed_url(client).replace("sp=rwdlacup", "sp=rwdl")
+    for _ in range(4):
+        client.request("GET", "/", f"comp=list&{wrong}", headers=[("Sec-Fetch-Site", "cross-site")], sign=False)
+    assert counted == [1, 1, 1]
+    assert client.request("GET", "/", "comp=list").status == 200

@@ -19,8 +19,10 @@ from broker_core.service_bus.http import errors as wire_errors
 from broker_core.service_bus.http.addresses import Kind
 from broker_core.service_bus.http.errors import TokenRefused, wire_error
 from broker_core.service_bus.http.request import Request
+from broker_core.wire.failed_authentications import TooManyFailedAuthentications
 from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
 from broker_core.wire.http.request import ClientGone
+from broker_core.wire.published_keys import PublishedKeyRefused
 from tests.wire.asgi_client import Client
 
 LOCK = "7da9cfd5-40d5-4bb1-8d64-000000000007"
@@ -199,6 +201,8 @@ def concrete_refusals() -> list[BrokerError]:
         errors.BrokerUnavailable("down"),
         errors.ServerBusy("busy"),
         errors.StorageFull("full"),
+        PublishedKeyRefused("not from here"),
+        TooManyFailedAuthentications(60),
         TokenRefused(TokenRefused.EXPIRED, "expired"),
         UnknownResource("nothing"),
         MethodNotAllowed("GET", ("POST", "DELETE")),
@@ -237,7 +241,7 @@ def test_error_response_is_an_error_document(exc):
     assert f"TrackingId:{exc.tracking_id}, SystemTracker:/servicebus/demo/q/messages, Timestamp:" in detail
     assert headers["vitrine-tracking-id"] == exc.tracking_id
     assert (headers["vitrine-retryable"] == "true") == exc.retryable == ("You can retry" in detail)
-    assert ("retry-after" in headers) == (answer.status == 503)
+    assert ("retry-after" in headers) == (answer.status in (429, 503))
     assert ("www-authenticate" in headers) == (answer.status == 401)
     assert ("allow" in headers) == (answer.status == 405)
 

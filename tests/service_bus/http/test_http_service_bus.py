@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 from xml.etree import ElementTree
@@ -20,8 +21,11 @@ from broker_core import namespaces, service_bus
 from broker_core.common.types import MessageState
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
+from broker_core.service_bus.http import authorization
 from broker_core.service_bus.http.request import MAX_BODY_BYTES
+from broker_core.service_bus.rules import sas
 from broker_core.service_bus.rules.values import Message
+from broker_core.wire.failed_authentications import FailedAuthentications
 from tests.broker_state import has_waiting_receiver
 from tests.eventually import eventually
 
@@ -415,6 +419,45 @@ def test_wrong_expired_and_foreign_tokens_are_refused(make_queue):
     ]:
         response = CLIENT.post(f"{queue.url}/messages", headers={"authorization": token})
         assert says in refused(response, 401, sub_code)
+    assert queue.stored() == []
+
+
+@pytest.fixture
+def published(queue, monkeypatch):
+    """An entity whose namespace has a policy with the key that everybody knows."""
+    monkeypatch.setattr(shared_access, "new_key", lambda: sas.PUBLISHED_KEY)
+    return replace(queue, key=shared_access.regenerate_key(queue.address.namespace, queue.policy).primary_key)
+
+
+def test_the_published_key_is_accepted_only_from_this_machine_and_not_from_pages(published, settings):
+    host = published.site.removeprefix("http://")
+    assert published.send().status_code == 201
+    for headers in ({"origin": published.site}, {"sec-fetch-site": "cross-site"}):
+        assert "Web pages" in refused(published.send(**headers), 403, 40302)
+    elsewhere = published.token(f"http://evil.example/servicebus/{published.address}")
+    response = published.send(host=host.replace("127.0.0.1", "evil.example"), authorization=elsewhere)
+    assert "ALLOWED_HOSTS" in refused(response, 403, 40302)
+    settings.WELL_KNOWN_KEYS = "off"
+    assert "WELL_KNOWN_KEYS" in refused(published.send(), 403, 40302)
+    own = replace(published, key=shared_access.get_policy(published.address.namespace, published.policy).secondary_key)
+    assert own.send(origin="http://evil.example").status_code == 201
+    assert len(published.stored()) == 2
+
+
+def test_an_address_with_many_failed_authentications_is_refused_for_a_while(queue, monkeypatch, settings):
+    settings.FAILED_AUTHENTICATIONS, settings.FAILED_AUTHENTICATION_DELAY_SECONDS = 3, 1
+    waits = []
+
+    async def wait(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr(authorization, "failed_authentications", FailedAuthentications(lambda: 1000.0, wait))
+    for token in ("", "Bearer abc", queue.token(key="wrong"), queue.token(seconds=-5), queue.token(policy="nobody")):
+        assert CLIENT.post(f"{queue.url}/messages", headers={"authorization": token}).status_code == 401
+    assert waits == [1, 1, 1]  # not of what is no token
+    response = queue.send()
+    assert "refused for another 60 s" in refused(response, 429, 42900)
+    assert response.headers["retry-after"] == "60"
     assert queue.stored() == []
 
 
