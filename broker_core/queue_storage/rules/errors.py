@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from broker_core.common import errors
 
 
 class StorageRefusal(errors.BrokerError):
-    """code, status: of the service's response. details: its extra elements, by name."""
+    """code, status: of the service's response; each class that is raised has a code. details: its extra elements, by name."""
 
-    code = "InvalidInput"
+    code: ClassVar[str]
     status = 400
     details: Mapping[str, str] = {}
 

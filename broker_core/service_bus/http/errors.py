@@ -13,6 +13,7 @@ from broker_core.service_bus.rules.sas import TokenRefused
 from broker_core.wire.failed_authentications import TooManyFailedAuthentications
 from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
 from broker_core.wire.published_keys import PublishedKeyRefused
+from broker_core.wire.xml import InvalidXml
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ TABLE: dict[type[BaseException], WireError] = {
     UnknownResource: WireError("amqp:not-found", 404, 40400),
     MethodNotAllowed: WireError("amqp:not-allowed", 405, 40500),
     BodyTooLarge: WireError("amqp:link:message-size-exceeded", 413, 41300),
+    InvalidXml: WireError("com.microsoft:argument-error", 400, 40000),
 }
 
 
