@@ -5,10 +5,9 @@ from __future__ import annotations
 from broker_core import queue_storage
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.queue_storage.rules.errors import InvalidQueryParameterValue, MissingRequiredQueryParameter
-from broker_core.wire import xml
 from broker_core.wire.http.answer import Answer
 
-from . import answers, parameters
+from . import answers, documents, parameters
 from .request import Request
 
 MOST_BODY_BYTES = 1024 * 1024  # a text of 64 KiB of which each character is written as a reference
@@ -22,7 +21,7 @@ def address_of(request: Request) -> EntityAddress:
 async def put(request: Request, actor: Actor) -> Answer:
     """QS-001 to QS-012."""
     delay, life = parameters.delay(request), parameters.time_to_live(request)
-    text = _text(await request.body(MOST_BODY_BYTES))
+    text = documents.read_text(await request.body(MOST_BODY_BYTES))
     put = await queue_storage.put.aio(address_of(request), text, visibility_timeout=delay, time_to_live=life, actor=actor)
     return answers.answer(request, 201, answers.put_list(put))
 
@@ -59,7 +58,7 @@ async def update(request: Request, actor: Actor) -> Answer:
         request.target.message_id,
         receipt,
         visibility_timeout=visibility,
-        text=_text(body) if body else None,
+        text=documents.read_text(body) if body else None,
         actor=actor,
     )
     headers = {
@@ -86,14 +85,3 @@ def _receipt(request: Request):
     if text is None:
         raise MissingRequiredQueryParameter(parameters.POP_RECEIPT)
     return answers.read_receipt(text)
-
-
-def _text(body: bytes) -> str:
-    """The text of a QueueMessage document (QS-011, QS-013), as it is: it is never decoded. Raises InvalidXml."""
-    root = xml.read(body)
-    found = root.find("MessageText")
-    if found is None:
-        root.refuse("it has no element MessageText")
-    if found.children:
-        found.children[0].refuse("MessageText must contain text only; escape < as &lt;")
-    return found.text

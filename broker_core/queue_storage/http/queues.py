@@ -6,12 +6,9 @@ from broker_core import queue_storage
 from broker_core.common.types import Actor
 from broker_core.queue_storage.queues import set_access_policies
 from broker_core.queue_storage.rules.errors import InvalidMetadata
-from broker_core.queue_storage.rules.sas import AccessPolicy
-from broker_core.wire import xml
 from broker_core.wire.http.answer import Answer
-from broker_core.wire.xml import Element, element
 
-from . import answers
+from . import answers, documents
 from .messages import address_of
 from .request import Request
 
@@ -49,13 +46,13 @@ async def set_metadata(request: Request, actor: Actor) -> Answer:
 async def get_acl(request: Request, actor: Actor) -> Answer:
     """The stored access policies (QS-095)."""
     queue = await queue_storage.get_queue.aio(address_of(request), actor=actor)
-    return answers.answer(request, 200, element("SignedIdentifiers", map(_identifier, queue.access_policies)))
+    return answers.answer(request, 200, documents.write_policies(queue.access_policies))
 
 
 async def set_acl(request: Request, actor: Actor) -> Answer:
     """QS-095. Without a body, all policies are removed."""
     body = await request.body(MOST_BODY_BYTES)
-    policies = [_policy(child) for child in xml.read(body).children] if body else []
+    policies = documents.read_policies(body) if body else []
     await set_access_policies.aio(address_of(request), policies, actor=actor)
     return answers.answer(request, 204)
 
@@ -70,19 +67,3 @@ def metadata_of(request: Request) -> dict[str, str]:
                 raise InvalidMetadata(f"{name!r} is given twice; names are case-insensitive")
             metadata[name] = value
     return metadata
-
-
-def _identifier(policy: AccessPolicy) -> str:
-    parts = [("Start", policy.start), ("Expiry", policy.expiry), ("Permission", policy.permission)]
-    given = [element(name, value) for name, value in parts if value is not None]
-    return element("SignedIdentifier", [element("Id", policy.id), *([element("AccessPolicy", given)] if given else [])])
-
-
-def _policy(identifier: Element) -> AccessPolicy:
-    if identifier.name != "SignedIdentifier":
-        identifier.refuse(f"{identifier.name[:80]} must be SignedIdentifier")
-    given_id, policy = identifier.find("Id"), identifier.find("AccessPolicy")
-    if given_id is None:
-        identifier.refuse("it has no element Id")
-    start, expiry, permission = ((policy.find(name) if policy else None) for name in ("Start", "Expiry", "Permission"))
-    return AccessPolicy(given_id.text, *((part.text or None) if part else None for part in (start, expiry, permission)))
