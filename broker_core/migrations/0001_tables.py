@@ -233,6 +233,7 @@ class Migration(migrations.Migration):
                         fields=("namespace", "entity", "name"), name="vitrine_policy_name", nulls_distinct=False
                     )
                 ],
+                "indexes": [models.Index(Lower("name"), name="vitrine_policy_by_name")],
             },
         ),
         # Subscriptions of topics

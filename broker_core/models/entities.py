@@ -164,6 +164,7 @@ class SharedAccessPolicy(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["namespace", "entity", "name"], nulls_distinct=False, name="vitrine_policy_name")
         ]
+        indexes = [models.Index(Lower("name"), name="vitrine_policy_by_name")]
 
     def __str__(self):
         return f"{self.entity or self.namespace}: {self.name}"

@@ -32,18 +32,20 @@ ICONS = {
     ActorKind.TASK: "sweep", ActorKind.CLIENT: "link",
 }  # fmt: skip
 WORDS = {
-    ActorKind.PROCESS: "process", ActorKind.KEY: "shared access key", ActorKind.USER: "user",
+    ActorKind.PROCESS: "process", ActorKind.KEY: "access key", ActorKind.USER: "user",
     ActorKind.BROKER: "the broker itself", ActorKind.TASK: "background task", ActorKind.CLIENT: "client",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ShownActor:
-    """An actor for display. client: who used a key, if that is known: part of what happened, not of the identity."""
+    """An actor for display. client, protocol: who used a key, and how, if that is known: part of what happened, not of the
+    identity."""
 
     kind: ActorKind
     name: str
     client: str = field(default="", compare=False)
+    protocol: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return self.name
@@ -54,8 +56,9 @@ class ShownActor:
 
     @property
     def words(self) -> str:
-        """What it is: "shared access key, used from 10.0.0.7"."""
-        return WORDS[self.kind] + (f", used from {self.client}" if self.client else "")
+        """What it is: "access key, used from 10.0.0.7 over HTTP"."""
+        over = f" over {self.protocol.upper()}" if self.protocol else ""
+        return WORDS[self.kind] + (f", used from {self.client}{over}" if self.client else "")
 
     @property
     def stored(self) -> str:
@@ -86,7 +89,7 @@ def shown_actor(stored: str | None) -> ShownActor:
         return BROKER
     if actor.kind == "process" and actor.name in _TASKS:
         return ShownActor(ActorKind.TASK, actor.name)
-    return ShownActor(ActorKind(actor.kind) if actor.kind else ActorKind.CLIENT, actor.name, actor.client)
+    return ShownActor(ActorKind(actor.kind) if actor.kind else ActorKind.CLIENT, actor.name, actor.client, actor.protocol)
 
 
 @dataclass(frozen=True, slots=True)

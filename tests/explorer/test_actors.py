@@ -7,8 +7,9 @@ from urllib.parse import unquote
 import pytest
 from django.urls import resolve
 
-from broker_core.common.actors import parsed, spellings
+from broker_core.common.actors import PROTOCOLS, key_holder, parsed, spellings
 from broker_core.common.types import Actor
+from explorer.analysis.jobs.kinds import KEYS
 from explorer.frames.actors import BROKER, ActorKind, ShownActor, shown_actor
 from explorer.frames.presenters import actor_name
 
@@ -21,6 +22,10 @@ from explorer.frames.presenters import actor_name
         ("key:web-shop", ActorKind.KEY, "web-shop", ""),
         ("key:web-shop@10.0.0.7", ActorKind.KEY, "web-shop", "10.0.0.7"),
         ("key:web-shop@till 3@north", ActorKind.KEY, "web-shop", "till 3@north"),
+        ("http:web-shop@10.0.0.7", ActorKind.KEY, "web-shop", "10.0.0.7"),
+        ("amqp:web-shop@till 3@north", ActorKind.KEY, "web-shop", "till 3@north"),
+        ("generated:http:web-shop@10.0.0.7", ActorKind.KEY, "web-shop", "10.0.0.7"),
+        ("http:web-shop", ActorKind.CLIENT, "http:web-shop", ""),
         ("user:ada", ActorKind.USER, "ada", ""),
         ("user:ada@example.org", ActorKind.USER, "ada@example.org", ""),
         ("process:broker", ActorKind.BROKER, "broker", ""),
@@ -45,6 +50,16 @@ def test_a_stored_actor_is_one_identity(stored, kind, name, client):
     assert actor.icon and actor.words
 
 
+def test_the_words_of_a_key_say_who_used_it_and_how():
+    words = [shown_actor(text).words for text in ("key:app", "key:app@10.0.0.7", "http:app@10.0.0.7")]
+    assert words == ["access key", "access key, used from 10.0.0.7", "access key, used from 10.0.0.7 over HTTP"]
+    assert parsed(key_holder("http", "app", "10.0.0.7")) == parsed("http:app@10.0.0.7")
+
+
+def test_spark_knows_how_actors_of_keys_are_stored():
+    assert ("key", *PROTOCOLS) == KEYS
+
+
 def test_the_broker_is_one_actor():
     assert shown_actor("process:broker") == shown_actor(None) == BROKER
 
@@ -53,8 +68,12 @@ def test_the_broker_is_one_actor():
     ("name", "found", "missed"),
     [
         ("process:web-1", ["process:web-1", "generated:process:web-1"], ["web-1", "user:web-1", "process:web-10"]),
-        ("key:app", ["key:app", "key:app@10.0.0.7", "generated:key:app"], ["key:app2", "process:app"]),
-        ("app", ["app", "key:app", "key:app@10.0.0.7", "user:app", "process:app", "generated:app"], ["app2", "key:app2"]),
+        (
+            "key:app",
+            ["key:app", "http:app@10.0.0.7", "amqp:app@x", "key:app@10.0.0.7", "generated:key:app"],
+            ["key:app2", "http:app2@x"],
+        ),
+        ("app", ["app", "key:app", "http:app@10.0.0.7", "user:app", "process:app", "generated:app"], ["app2", "key:app2"]),
     ],
 )
 def test_an_actor_is_found_however_it_is_stored(name, found, missed):

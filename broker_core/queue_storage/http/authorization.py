@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from cachetools import TTLCache
 
+from broker_core.common.actors import key_holder
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage import accounts, queues
 from broker_core.queue_storage.accounts import StorageAccount
@@ -66,9 +67,9 @@ async def actor_of(request: Request, account: StorageAccount, needs: Needs) -> A
     peer = peer_of(request.client_ip, is_from_page=is_from_page(request))
     async with failed_authentications.limited(peer, lambda problem: isinstance(problem, AuthenticationFailed)):
         if authorization is None:
-            return _actor(request, account, await _check_sas(request, account, needs), needs)
+            return _actor(request, account, await _check_sas(request, account, needs) or account.name, needs)
         _check_key(authorization, request, account)
-        return _actor(request, account, "key", needs)
+        return _actor(request, account, account.name, needs)
 
 
 def _check_key(authorization: str, request: Request, account: StorageAccount) -> None:
@@ -84,8 +85,8 @@ def _check_key(authorization: str, request: Request, account: StorageAccount) ->
         shared_key.check_date(parts, datetime.now(UTC))
 
 
-async def _check_sas(request: Request, account: StorageAccount, needs: Needs) -> str:
-    """Check a shared access signature; returns how the actor is called after it."""
+async def _check_sas(request: Request, account: StorageAccount, needs: Needs) -> str | None:
+    """Check a shared access signature. Returns the stored access policy that it names, if any."""
     signature, queue = sas.parse(request.query_pairs), request.target.queue or None
     key = sas.check_signature(signature, account.keys, account=account.name, queue=queue)
     if key == PUBLISHED_KEY:
@@ -106,7 +107,7 @@ async def _check_sas(request: Request, account: StorageAccount, needs: Needs) ->
     if not set(allowed) & set(letters):
         wanted = " or ".join(allowed) or "an account key"
         raise AuthorizationPermissionMismatch(f"it has the permissions {letters!r}, and this needs {wanted}")
-    return f"sas {signature.policy_id}" if signature.policy_id else "sas"
+    return signature.policy_id
 
 
 async def _policies(account: str, queue: str) -> dict[str, sas.AccessPolicy]:
@@ -123,6 +124,6 @@ def _require_allowed(request: Request, account: StorageAccount) -> None:
     published_keys.require_allowed(request, lambda origin: cors.rule_of(request, account) is not None)
 
 
-def _actor(request: Request, account: StorageAccount, how: str, needs: Needs) -> Actor:
-    name = account.name if how == "key" else f"{account.name} {how}"
-    return Actor("key", name, needs.right, f"key:{name}@{request.client_ip}", namespace=account.name)
+def _actor(request: Request, account: StorageAccount, name: str, needs: Needs) -> Actor:
+    """name: of the account, or of its stored access policy."""
+    return Actor("key", name, needs.right, key_holder("http", name, request.client_ip), namespace=account.name)

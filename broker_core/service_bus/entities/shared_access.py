@@ -12,16 +12,19 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.limits import STRICT
+from broker_core.store import connections
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 ROOT_POLICY = "RootManageSharedAccessKey"
+MOST_CANDIDATES = 2000  # policies of one name that are searched for a key
 Scope = str | EntityAddress
 
 
@@ -46,6 +49,11 @@ class AccessPolicy:
     @property
     def scope(self) -> Scope:
         return self.namespace if self.path is None else EntityAddress(self.namespace, self.path)
+
+    def applies_to(self, address: EntityAddress) -> bool:
+        """Whether it applies to an entity; a topic's policies also apply to its subscriptions."""
+        scope = address.topic or address
+        return self.namespace.lower() == scope.namespace.lower() and (self.path or scope.path).lower() == scope.path.lower()
 
     @property
     def rights(self) -> Right:
@@ -146,6 +154,39 @@ def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[Acc
     """
     topic = path and EntityAddress(namespace, path).topic
     rows = yield call("find_policies", namespace=namespace, path=topic.path if topic else path, name=name)
+    return [AccessPolicy(**row._asdict()) for row in rows]
+
+
+class FoundPolicies(NamedTuple):
+    """is_named: whether they are of the namespace that was named."""
+
+    is_named: bool
+    policies: list[AccessPolicy]
+
+
+def _of_the_named(found: list[FoundPolicies]) -> FoundPolicies:
+    named = [each for each in found if each.is_named]
+    return named[0] if named else FoundPolicies(False, list(chain.from_iterable(each.policies for each in found)))
+
+
+@use_case(namespace=WHOLE_DATABASE, combine=_of_the_named)
+def search_policies(label: str | None, path: str | None, name: str) -> Steps[FoundPolicies]:
+    """Policies of a name: of the Service Bus namespace `label`, if there is one, or else of all, each entity's before its
+    namespace's. More than MOST_CANDIDATES are not read to their end. Used to verify keys, so no rights are required.
+
+    path: at which they apply; empty: those of namespaces only; None: those of namespaces and of all their entities.
+    """
+    rows = yield call("search_policies", label=label, path=path, name=name, most=MOST_CANDIDATES + 1)
+    here = connections.current_database()
+    is_named = rows[0].is_named and label is not None and connections.database_of(label) == here
+    found = [AccessPolicy(*row[1:]) for row in rows if row.id is not None and connections.database_of(row.namespace) == here]
+    return FoundPolicies(is_named, found)
+
+
+@use_case(namespace=WHOLE_DATABASE)
+def stored_policies(ids: list[int]) -> Steps[list[AccessPolicy]]:
+    """Those of these policies that exist, in the current database. Used to verify keys, so no rights are required."""
+    rows = yield call("stored_policies", ids=ids)
     return [AccessPolicy(**row._asdict()) for row in rows]
 
 

@@ -1,9 +1,14 @@
 """Parse the URLs of the REST API, and build those of locks (docs/http.md). Pure functions.
 
-    .../servicebus/{namespace}/{entity}/messages                        to send to
-    .../servicebus/{namespace}/{entity}/messages/head                   to receive from
-    .../servicebus/{namespace}/{entity}/messages/{id}/{lock token}      a lock; id is the message's id or sequence number, not
-    checked
+At the root of a port of its own:
+
+    /{entity}/messages                        to send to
+    /{entity}/messages/head                   to receive from
+    /{entity}/messages/{id}/{lock token}      a lock; id is the message's id or sequence number, not checked
+
+On the site, with the namespace in the path:
+
+    .../servicebus/{namespace}/{entity}/messages, and so on
 
 An entity is a queue, a topic or a subscription ({topic}/Subscriptions/{name}), with or without /$DeadLetterQueue. Its path may
 contain slashes (and a segment "messages"), so the URL is parsed from its end. The API's keywords are case-insensitive.
@@ -15,7 +20,7 @@ Routing, the address and the scope that a token must cover all come from these s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, unquote
@@ -26,9 +31,11 @@ from broker_core.common.types import EntityAddress
 from broker_core.wire.http.errors import UnknownResource
 
 MOUNT = "servicebus"
+_ANY = "namespace"  # stands for the one that a path at the root does not name
 _MESSAGES = "messages"
 _HEAD = "head"
-_HOW = f"/{MOUNT}/<namespace>/<entity>/messages to send, .../messages/head to receive, .../messages/<id>/<lock token> to settle"
+_OPERATIONS = "/messages to send, .../messages/head to receive, .../messages/<id>/<lock token> to settle"
+_HOW, _HOW_AT_ROOT = f"/{MOUNT}/<namespace>/<entity>{_OPERATIONS}", f"/<entity>{_OPERATIONS}"
 
 
 class Kind(StrEnum):
@@ -41,6 +48,7 @@ class Kind(StrEnum):
 class Target:
     """A parsed URL.
 
+    address:    its namespace is empty if the path names none (`within`).
     path:       the parsed address as a decoded path, which a token's scope is compared with.
     collection: the URL's path up to "messages", encoded as received.
     """
@@ -57,6 +65,10 @@ class Target:
         if self.lock_token is None:
             raise UnknownResource(f"'{self.path}' does not name a lock; use {_HOW}.")
         return self.lock_token
+
+    def within(self, namespace: str) -> Target:
+        """The same in a namespace that the host or the key of the request names."""
+        return replace(self, address=replace(self.address, namespace=namespace))
 
     def lock_path(self, sequence_number: int, lock_token: UUID) -> str:
         return f"{self.collection}/{sequence_number}/{lock_token}"
@@ -80,15 +92,43 @@ def parse(raw_path: str, root_path: str = "") -> Target:
     """
     encoded = _below_mount(raw_path, root_path)
     if encoded is None:
-        raise _unknown(raw_path)
+        raise _unknown(raw_path, _HOW)
+    prefix = root_path.rstrip("/")
+    return _target(raw_path, encoded, f"{prefix}/{MOUNT}/", f"{quote(prefix)}/{MOUNT}/", _HOW)
+
+
+def parse_scope_at_root(scope: Mapping[str, Any]) -> Target:
+    """Parse the path of an ASGI request to the API on a port of its own. Raises the errors of `parse_at_root`."""
+    return parse_at_root(_raw_path(scope))
+
+
+def parse_at_root(raw_path: str) -> Target:
+    """Parse a request's percent-encoded path that begins with the entity; the target's address has no namespace yet.
+
+    Raises UnknownResource, or InvalidArgument for a malformed address or lock token.
+    """
+    first, *encoded = raw_path.split("/")
+    if first:
+        raise _unknown(raw_path, _HOW_AT_ROOT)
+    target = _target(raw_path, [_ANY, *encoded], "/", "/", _HOW_AT_ROOT)
+    return replace(
+        target,
+        address=replace(target.address, namespace=""),
+        path=target.path.removeprefix(f"/{_ANY}"),
+        collection=target.collection.removeprefix(f"/{_ANY}"),
+    )
+
+
+def _target(raw_path: str, encoded: list[str], prefix: str, encoded_prefix: str, how: str) -> Target:
+    """encoded: the segments from the namespace on. prefix: what is before them."""
     decoded = [unquote(segment) for segment in encoded]
-    kind, length = _kind(decoded, raw_path)
-    address, operation = _address(decoded[:-length]), "/".join(decoded[-length:])
+    kind, length = _kind(decoded, raw_path, how)
+    address, operation = _address(decoded[:-length], how), "/".join(decoded[-length:])
     return Target(
         kind,
         address,
-        f"{root_path.rstrip('/')}/{MOUNT}/{address}/{operation}",
-        "/".join([quote(root_path.rstrip("/")), MOUNT, *encoded[: len(encoded) - length + 1]]),
+        f"{prefix}{address}/{operation}",
+        encoded_prefix + "/".join(encoded[: len(encoded) - length + 1]),
         _lock_token(decoded[-1]) if kind is Kind.LOCK else None,
     )
 
@@ -107,7 +147,7 @@ def _below_mount(raw_path: str, root_path: str) -> list[str] | None:
     return below[1:] if below and unquote(below[0]) == MOUNT and not segments[0] else None
 
 
-def _address(segments: list[str]) -> EntityAddress:
+def _address(segments: list[str], how: str) -> EntityAddress:
     """Build the address; an encoded slash in an entity's path is a slash. Raises InvalidArgument for paths that proxies
     rewrite."""
     namespace, path = segments[0], "/".join(segments[1:])
@@ -115,12 +155,12 @@ def _address(segments: list[str]) -> EntityAddress:
     if "/" in namespace or not all(parts) or not {".", ".."}.isdisjoint(parts):
         raise InvalidArgument(
             "address",
-            f"'{namespace}/{path}' must not contain empty segments, '.' or '..', nor a slash in the namespace's name; use {_HOW}",
+            f"'{path}' must not contain empty segments, '.' or '..', and no namespace's name a slash; use {how}",
         )
     return EntityAddress.parse(f"{quote(namespace, safe='')}/{path}")
 
 
-def _kind(segments: list[str], raw_path: str) -> tuple[Kind, int]:
+def _kind(segments: list[str], raw_path: str, how: str) -> tuple[Kind, int]:
     """The kind, and the number of segments from "messages" on."""
     words = [segment.lower() for segment in segments]
     if words[2:] and words[-1] == _MESSAGES:
@@ -129,11 +169,11 @@ def _kind(segments: list[str], raw_path: str) -> tuple[Kind, int]:
         return Kind.HEAD, 2
     if words[4:] and words[-3] == _MESSAGES:
         return Kind.LOCK, 3
-    raise _unknown(raw_path)
+    raise _unknown(raw_path, how)
 
 
-def _unknown(raw_path: str) -> UnknownResource:
-    return UnknownResource(f"No resource at '{unquote(raw_path)}'; use {_HOW}.")
+def _unknown(raw_path: str, how: str) -> UnknownResource:
+    return UnknownResource(f"No resource at '{unquote(raw_path)}'; use {how}.")
 
 
 def _lock_token(text: str) -> UUID:

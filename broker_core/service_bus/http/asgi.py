@@ -1,4 +1,5 @@
-"""The ASGI application: authenticate a request, run its operation, send the response. Mounted by the site under /servicebus/."""
+"""The ASGI applications: authenticate a request, run its operation, send the response. The site mounts one under /servicebus/;
+the listener serves the other at the root of a port, with /health beside it."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from broker_core.wire.http.answer import Answer, write
 from broker_core.wire.http.errors import MethodNotAllowed
 from broker_core.wire.http.request import ClientGone
 
-from . import locks, receive, send
+from . import health, locks, receive, send
 from .addresses import Kind
 from .answers import error_answer
-from .authorization import actor_of
+from .authorization import authenticate
 from .errors import INTERNAL, wire_error
-from .request import Request
+from .request import Request, RootRequest
 
 OPERATIONS = {
     Kind.MESSAGES: {"POST": send.send},
@@ -32,6 +33,16 @@ async def application(scope, receive, send) -> None:
     await _serve(Request(scope, receive), send)
 
 
+async def application_at_root(scope, receive, send) -> None:
+    """As `application`, with the namespace from the host or the key of a request; also answers /health."""
+    if scope["type"] != "http":
+        raise ValueError(f"the Service Bus port has no {scope['type']}")
+    if health.is_asked(scope):
+        await write(await health.answer(), RootRequest(scope, receive), send)
+    else:
+        await _serve(RootRequest(scope, receive), send)
+
+
 async def _serve(request: Request, send) -> None:
     try:
         with suppress(ClientGone):
@@ -46,7 +57,7 @@ async def _answer(request: Request) -> Answer:
         operation = operations.get(request.method)
         if operation is None:
             raise MethodNotAllowed(request.method, tuple(operations))
-        return await operation(request, await actor_of(request))
+        return await operation(request, await authenticate(request))
     except BrokerError as exc:
         return _log_and_answer(exc, request)
     except ClientGone:

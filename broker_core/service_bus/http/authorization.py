@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from broker_core.common.types import Actor
 from broker_core.service_bus import tokens
-from broker_core.service_bus.entities.shared_access import AccessPolicy
-from broker_core.service_bus.rules import sas
 from broker_core.service_bus.rules.sas import PUBLISHED_KEY, TokenRefused
 from broker_core.wire import published_keys
 from broker_core.wire.failed_authentications import failed_authentications, peer_of
@@ -17,14 +15,19 @@ HOLDER_HEADER = "vitrine-holder"
 _MOST_HOLDER_CHARACTERS = 100
 
 
-async def actor_of(request: Request) -> Actor:
-    """The actor of a request. Raises TokenRefused with the reason, PublishedKeyRefused and TooManyFailedAuthentications."""
+async def authenticate(request: Request) -> Actor:
+    """The actor of a request, whose target then has a namespace. Raises TokenRefused with the reason, PublishedKeyRefused and
+    TooManyFailedAuthentications."""
     text, target = request.header("authorization") or "", request.target
+    named = target.address.namespace or None
     async with failed_authentications.limited(peer_of(request.client_ip, is_from_page=is_from_page(request)), _is_failure):
-        token, policy = await tokens.verify(text, target.address, host=request.host, path=target.path)
-        if PUBLISHED_KEY in policy.keys and sas.signed_by(token, [PUBLISHED_KEY]):
+        verified = await tokens.verify_token(
+            text, host=request.host, path=target.path, entity=target.address.path, namespace=named
+        )
+        if verified.key == PUBLISHED_KEY:
             published_keys.require_allowed(request, lambda origin: False)
-    return Actor("key", policy.name, policy.rights, _holder(request, policy))
+    request.verified, request.target = verified, target.within(named or verified.namespace)
+    return verified.actor("http", _client(request))
 
 
 def _is_failure(problem: BaseException) -> bool:
@@ -32,7 +35,6 @@ def _is_failure(problem: BaseException) -> bool:
     return isinstance(problem, TokenRefused) and problem.sub_code != TokenRefused.MISSING
 
 
-def _holder(request: Request, policy: AccessPolicy) -> str:
-    """The holder of this client's locks: its key, and the name that it sends, or its address."""
-    name = (request.header(HOLDER_HEADER) or "").strip()[:_MOST_HOLDER_CHARACTERS]
-    return f"key:{policy.name}@{name or request.client_ip}"
+def _client(request: Request) -> str:
+    """The client by whom locks are held: the name that it sends, or its address."""
+    return (request.header(HOLDER_HEADER) or "").strip()[:_MOST_HOLDER_CHARACTERS] or request.client_ip

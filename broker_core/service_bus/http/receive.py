@@ -6,12 +6,15 @@ Concurrent requests for messages of one entity are served by one statement (runt
 from __future__ import annotations
 
 import logging
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from broker_core import service_bus
 from broker_core.common.errors import BrokerError
 from broker_core.common.lock_tokens import unique_tokens
 from broker_core.common.types import Actor, EntityAddress
+from broker_core.service_bus import tokens
 from broker_core.service_bus.rules.values import LockedMessage
 from broker_core.wire.http.answer import Answer
 
@@ -33,7 +36,7 @@ async def peek_lock(request: Request, actor: Actor) -> Answer:
     address = request.target.address
     wait = max(request.timeout_seconds, _LEAST_SECONDS)
     lost = await _complete(request, actor)
-    messages = await request.while_connected(service_bus.receive.aio(address, max_wait_seconds=wait, actor=actor))
+    messages = await _while_valid(request, service_bus.receive.aio(address, max_wait_seconds=wait, actor=actor))
     if not messages:
         return Answer(204, lost)
     (message,) = messages
@@ -48,8 +51,8 @@ async def _complete(request: Request, actor: Actor) -> list[tuple[str, str]]:
     text = request.header(COMPLETE)
     if text is None:
         return []
-    tokens = unique_tokens([token.strip() for token in text.split(",")])
-    report = await service_bus.complete.aio(request.target.address, tokens, actor=actor)
+    locks = unique_tokens([token.strip() for token in text.split(",")])
+    report = await service_bus.complete.aio(request.target.address, locks, actor=actor)
     return [(LOST_LOCKS, ", ".join(map(str, report.lost)))] if report.lost else []
 
 
@@ -57,8 +60,14 @@ async def receive_and_delete(request: Request, actor: Actor) -> Answer:
     """200 with the message, or 204. A client that has left meanwhile, as its request waited for the server, gets none."""
     await request.require_connected()
     wait, address = max(request.timeout_seconds, _LEAST_SECONDS), request.target.address
-    messages = await request.while_connected(service_bus.receive_and_delete.aio(address, max_wait_seconds=wait, actor=actor))
+    messages = await _while_valid(request, service_bus.receive_and_delete.aio(address, max_wait_seconds=wait, actor=actor))
     return with_message(200, messages[0], headers=[]) if messages else NOTHING
+
+
+async def _while_valid(request: Request, receiving: Coroutine[Any, Any, list]) -> list:
+    """What is received while the client is connected, and its key valid. Raises ClientGone and TokenRefused."""
+    with tokens.watched(request.verified) as ended:
+        return await request.while_connected(receiving, ended=ended)
 
 
 async def _release(address: EntityAddress, message: LockedMessage, *, actor: Actor) -> None:

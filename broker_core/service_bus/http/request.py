@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from broker_core.common.errors import InvalidArgument
+from broker_core.service_bus.tokens import Verified
 from broker_core.wire.http import request
 
 from . import addresses
@@ -15,7 +16,9 @@ DEFAULT_TIMEOUT_SECONDS = 60.0
 
 
 class Request(request.Request):
-    """A request to the REST API."""
+    """A request to the REST API, on the site. verified: whose it is, when it was authenticated."""
+
+    verified: Verified
 
     @cached_property
     def target(self) -> addresses.Target:
@@ -37,3 +40,11 @@ class Request(request.Request):
 
     async def body(self, most: int = MAX_BODY_BYTES) -> bytes:
         return await super().body(most)
+
+
+class RootRequest(Request):
+    """A request to the REST API on a port of its own: the namespace is that of the host or of the key."""
+
+    @cached_property
+    def target(self) -> addresses.Target:
+        return addresses.parse_scope_at_root(self._scope)

@@ -22,6 +22,7 @@ from broker_core.common.errors import BrokerError
 SCHEME = "SharedAccessSignature"
 PUBLISHED_NAMESPACE = "sbemulatorns"  # of Microsoft's emulator: known to everybody, as the key of its policy is
 PUBLISHED_KEY = "SAS_KEY_VALUE"
+_LATEST = 253_402_300_799  # the last second of the year 9999
 _FIELDS = ("sr", "sig", "se", "skn")
 
 
@@ -50,8 +51,8 @@ class Token:
 
     @property
     def expires_at(self) -> datetime:
-        """The expiry. Raises OverflowError if it is out of range."""
-        return datetime.fromtimestamp(int(self.expires), UTC)
+        """The expiry; what is later than the year 9999 is its end."""
+        return datetime.fromtimestamp(min(int(self.expires), _LATEST), UTC)
 
 
 def parse(authorization: str) -> Token:
@@ -97,13 +98,26 @@ def wrong_signature(token: Token) -> TokenRefused:
     )
 
 
+def wrong_key(policy: str) -> TokenRefused:
+    """As `wrong_signature`, for a name of a policy with a key."""
+    return TokenRefused(
+        TokenRefused.SIGNATURE,
+        f"No policy {policy[:60]!r} that applies here has this key. Check the policy name, and its key (was it regenerated?).",
+    )
+
+
+def expired(at: datetime) -> TokenRefused:
+    when = at.isoformat().replace("+00:00", "Z")
+    return TokenRefused(TokenRefused.EXPIRED, f"The token expired at {when}. Create a new one with a later se.")
+
+
 def check_claims(token: Token, *, host: str, path: str, now: float) -> None:
     """Raise TokenRefused unless a token with a valid signature covers http://host/path and has not expired at `now`.
 
     host: as sent by the client; a port is ignored. path: decoded, with the namespace. now: Unix time in seconds.
     """
     if int(token.expires) <= now:
-        raise TokenRefused(TokenRefused.EXPIRED, f"The token expired at {_when(token)}. Create a new one with a later se.")
+        raise expired(token.expires_at)
     if not covers(token.resource, host, path):
         raise TokenRefused(
             TokenRefused.AUDIENCE,
@@ -130,10 +144,6 @@ def _segments(path: str) -> list[str]:
 
 def _host_name(netloc: str) -> str:
     return re.sub(":[0-9]*$", "", netloc).lower()
-
-
-def _when(token: Token) -> str:
-    return token.expires_at.isoformat().replace("+00:00", "Z")
 
 
 def _no_token(scheme: str) -> str:

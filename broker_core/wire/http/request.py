@@ -73,18 +73,20 @@ class Request:
                 raise await self._too_large(size, most)
         return b"".join(parts)
 
-    async def while_connected(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of `work`. If the client disconnects first, it is cancelled and ClientGone is raised."""
+    async def while_connected(self, work: Coroutine[Any, Any, Any], *, ended: asyncio.Future[Any] | None = None) -> Any:
+        """The result of `work`. If the client disconnects first, it is cancelled and ClientGone is raised. ended: another reason
+        to cancel it, which gets the exception to raise."""
         disconnected = self._watch_connection()
         task = asyncio.create_task(work)
+        reasons = [disconnected] if ended is None else [disconnected, ended]
         try:
-            await asyncio.wait([task, disconnected], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, *reasons], return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
         if task.cancelled():
-            raise ClientGone
+            raise ended.result() if ended is not None and ended.done() else ClientGone
         return task.result()
 
     async def require_connected(self) -> None:

@@ -29,6 +29,8 @@ class Kind:
     EDITED = 25
 
 
+# What stored actors of keys may begin with, as broker_core.common.actors has them (a test compares).
+KEYS = ("key", "http", "amqp")
 # After these, the entity no longer has a message of this number.
 TERMINAL = (
     *(Kind.ACTIVATED, Kind.COMPLETED, Kind.EXPIRED, Kind.CANCELLED, Kind.PURGED, Kind.RESUBMITTED, Kind.DELETED, Kind.FORWARDED),

@@ -38,7 +38,7 @@ def test_the_busiest_receivers_are_kept(spark, monkeypatch):
 
 
 def test_a_receiver_is_one_however_it_is_stored(spark):
-    stored = ["process:a", "generated:process:a", "key:app@10.0.0.7", "key:app@10.0.0.8", "key:app", "user:ada@example.org"]
+    stored = ["process:a", "generated:process:a", "key:app@10.0.0.7", "http:app@10.0.0.8", "key:app", "user:ada@example.org"]
     tables = receivers.tables(history(spark, attempts=[{"received_by": name} for name in stored]))
     assert listed(tables["receivers"], "receiver", "deliveries") == [
         ("key:app", 3), ("process:a", 2), ("user:ada@example.org", 1),

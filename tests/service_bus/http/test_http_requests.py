@@ -96,6 +96,49 @@ def test_malformed_url_is_refused(path):
 
 
 @pytest.mark.parametrize(
+    ("raw_path", "kind", "entity", "path", "lock_path"),
+    [
+        ("/q/messages", Kind.MESSAGES, EntityAddress("", "q"), "/q/messages", "/q/messages"),
+        ("/servicebus/q/messages", Kind.MESSAGES, EntityAddress("", "servicebus/q"), "/servicebus/q/messages", None),
+        ("/a%2Fb/Messages/HEAD", Kind.HEAD, EntityAddress("", "a/b"), "/a/b/Messages/HEAD", "/a%2Fb/Messages"),
+        ("/namespace/messages/head", Kind.HEAD, EntityAddress("", "namespace"), "/namespace/messages/head", None),
+        (
+            *("/t/Subscriptions/s/$deadletterqueue/messages/head", Kind.HEAD, EntityAddress("", "t/Subscriptions/s").dead_letter),
+            *("/t/Subscriptions/s/$DeadLetterQueue/messages/head", "/t/Subscriptions/s/$deadletterqueue/messages"),
+        ),
+        (f"/q/messages/7/{LOCK}", Kind.LOCK, EntityAddress("", "q"), f"/q/messages/7/{LOCK}", "/q/messages"),
+    ],
+)
+def test_url_at_the_root_names_an_entity_of_a_namespace_that_is_not_known_yet(raw_path, kind, entity, path, lock_path):
+    target = addresses.parse_at_root(raw_path)
+    assert (target.kind, target.address, target.path) == (kind, entity, path)
+    within = target.within("demo")
+    assert within.address == EntityAddress("demo", entity.path, entity.subqueue) and within.path == path
+    assert lock_path is None or within.lock_path(7, UUID(LOCK)) == f"{lock_path}/7/{LOCK}"
+
+
+@pytest.mark.parametrize("raw_path", ["", "/", "/q", "q/messages", "/messages", "/messages/head", "/q/messages/tail"])
+def test_url_at_the_root_without_an_entity_is_not_found(raw_path):
+    with pytest.raises(UnknownResource, match="use /<entity>/messages to send"):
+        addresses.parse_at_root(raw_path)
+
+
+@pytest.mark.parametrize("raw_path", ["//messages", "/a//b/messages", "/a/../b/messages", "/a%2F%2e%2E%2Fb/messages"])
+def test_malformed_url_at_the_root_is_refused(raw_path):
+    with pytest.raises(InvalidArgument):
+        addresses.parse_at_root(raw_path)
+
+
+@given(st.text("/.%2Feqm$ DLtQ73", max_size=40))
+def test_the_scope_at_the_root_names_the_address_whatever_the_path(below):
+    try:
+        target = addresses.parse_at_root(f"/{below}/messages")
+    except (UnknownResource, InvalidArgument):
+        return
+    assert target.path == f"{target.address}/messages" and not {"", ".", ".."} & set(target.path.split("/")[1:])
+
+
+@pytest.mark.parametrize(
     ("raw_path", "root_path"),
     [("/servicebus/demo/a%2Fb/messages/head", "/prefix"), ("/prefix/servicebus/demo/a%2Fb/messages/head", "/prefix")]
     + [("/p%72efix/%73ervicebus/demo/a%2Fb/messages/head", "/prefix/")],

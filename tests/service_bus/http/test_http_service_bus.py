@@ -537,7 +537,7 @@ def test_holder_of_a_lock_is_named(queue):
     queue.send(), queue.send()
     queue.lock()
     queue.request("POST", "/messages/head?timeout=0", headers={"Vitrine-Holder": "worker-7"})
-    assert holders() == ["key:RootManageSharedAccessKey@127.0.0.1", "key:RootManageSharedAccessKey@worker-7"]
+    assert holders() == ["http:RootManageSharedAccessKey@127.0.0.1", "http:RootManageSharedAccessKey@worker-7"]
 
 
 # Refusals

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..history import MAIN, History, micros, percentile
-from ..kinds import GENERATED, Kind
+from ..kinds import GENERATED, KEYS, Kind
 
 # Settlements of a receiver that has finished its work, in the reasons of those that were refused.
 FINISHING = ("complete", "abandon", "dead-letter", "defer", "delete")
@@ -50,7 +50,7 @@ def identity_of(stored: str) -> Column:
     """The actor that a column names, as in broker_core.common.actors: without the client of a key and the mark of generated
     history; empty: unknown."""
     real = F.regexp_replace(F.coalesce(stored, F.lit("")), f"^{GENERATED}:", "")
-    return F.regexp_replace(real, "(?s)^(key:[^@]+)@.*$", "$1")
+    return F.regexp_replace(real, f"(?s)^(?:{'|'.join(KEYS)}):([^@]+)@.*$", "key:$1")
 
 
 def losses(attempts: DataFrame, events: DataFrame) -> DataFrame:
