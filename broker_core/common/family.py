@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any
@@ -33,6 +33,16 @@ class Sweep:
         return self.run.__name__
 
 
+@dataclass(frozen=True, slots=True)
+class WellKnown:
+    """The namespace that clients of the family's emulator, or of its fresh server, expect. key: what they sign in with, which is
+    published; empty: there is none."""
+
+    name: str
+    description: str
+    key: str = field(default="", repr=False)
+
+
 class FamilyDefinition(ABC):
     """What a family provides. Methods without a body of their own here have to be provided; the others have a default.
 
@@ -46,6 +56,8 @@ class FamilyDefinition(ABC):
     container_noun: str
     #: The family's noun for a queue in lists of all families, "storage queue".
     queue_noun: str
+    #: The namespace that a new site has for clients of the family.
+    well_known: WellKnown
     #: The dotted path of the module that adds the family to Django's admin, imported with the admin.
     admin: str
     #: The module with the family's part of an export (export_format/part.py).
@@ -73,8 +85,8 @@ class FamilyDefinition(ABC):
     def delete_namespace(self, name: str, *, actor: Actor) -> Any:
         """Delete a namespace."""
 
-    def namespace_created(self, namespace_id: int) -> Steps:
-        """Add the family's objects to a new namespace."""
+    def namespace_created(self, namespace_id: int, name: str) -> Steps:
+        """Add the family's objects to a new namespace. The well-known one gets the published key."""
         yield from ()
 
     def check_tier(self, namespace: Any, tier: Any) -> Steps:

@@ -83,7 +83,7 @@ def create_namespace(
         )
         if not rows:
             yield from _refuse_taken(name, family)
-        yield from definition.namespace_created(rows[0].id)
+        yield from definition.namespace_created(rows[0].id, rows[0].name)
         return _namespace(rows[0])
 
     return (yield Atomically(steps()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.common.family import FamilyDefinition
+from broker_core.common.family import FamilyDefinition, WellKnown
 from broker_core.common.types import Actor, EntityAddress, Family, Tier
 from broker_core.namespaces import Namespace
 from broker_core.queue_storage.rules.names import check_account_name, check_queue_name
@@ -14,7 +14,7 @@ from broker_core.store.driver import Steps
 
 from . import accounts, tidying, transfer
 from .queues import create_account, create_queue, delete_account, delete_queue, entities_restored
-from .rules import display_state, explaining
+from .rules import display_state, explaining, shared_key
 from .rules.display_state import DisplayState
 
 
@@ -25,6 +25,7 @@ class QueueStorage(FamilyDefinition):
     title = "Queue Storage"
     container_noun = "storage account"
     queue_noun = "storage queue"
+    well_known = WellKnown(shared_key.PUBLISHED_ACCOUNT, "For clients of Azurite", shared_key.PUBLISHED_KEY)
     admin = "broker_core.queue_storage.admin"
     transfer = transfer
     lock_column = "visible_at"
@@ -38,9 +39,10 @@ class QueueStorage(FamilyDefinition):
     def delete_namespace(self, name: str, *, actor: Actor) -> Any:
         return delete_account(name, actor=actor)
 
-    def namespace_created(self, namespace_id: int) -> Steps[None]:
+    def namespace_created(self, namespace_id: int, name: str) -> Steps[None]:
         """Give it two keys."""
-        yield from accounts.insert(namespace_id, accounts.new_key(), accounts.new_key())
+        key = self.well_known.key if name == self.well_known.name else accounts.new_key()
+        yield from accounts.insert(namespace_id, key, accounts.new_key())
 
     def check_queue_name(self, name: str) -> Any:
         return check_queue_name(name)

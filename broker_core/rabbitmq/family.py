@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.common.family import FamilyDefinition
+from broker_core.common.family import FamilyDefinition, WellKnown
 from broker_core.common.types import Actor, EntityAddress, Family, Tier
 from broker_core.namespaces import Namespace
 from broker_core.rabbitmq.rules.names import check_new_queue_name, check_vhost_name
@@ -32,6 +32,7 @@ class RabbitMQ(FamilyDefinition):
     title = "RabbitMQ"
     container_noun = "virtual host"
     queue_noun = "RabbitMQ queue"
+    well_known = WellKnown("/", "For clients that name no virtual host")
     admin = "broker_core.rabbitmq.admin"
     transfer = transfer
     sweeps = connections.SWEEPS

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument, NotAllowed
-from broker_core.common.family import FamilyDefinition
+from broker_core.common.family import FamilyDefinition, WellKnown
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Tier
 from broker_core.namespaces import Namespace, create_namespace, delete_namespace
 from broker_core.service_bus.entities.kinds import from_row
@@ -20,7 +20,7 @@ from .configured_limits import limits
 from .entities import create_queue, delete_entity, shared_access
 from .entities.lifecycle import delete_idle, entities_restored
 from .messages import tidying
-from .rules import display_state, explaining
+from .rules import display_state, explaining, sas
 from .rules.display_state import DisplayState
 
 
@@ -31,6 +31,7 @@ class ServiceBus(FamilyDefinition):
     title = "Service Bus"
     container_noun = "namespace"
     queue_noun = "queue"
+    well_known = WellKnown(sas.PUBLISHED_NAMESPACE, "For clients of the Service Bus emulator", sas.PUBLISHED_KEY)
     admin = "broker_core.service_bus.admin"
     transfer = transfer
     sweeps = sweeps.SWEEPS
@@ -44,9 +45,12 @@ class ServiceBus(FamilyDefinition):
     def delete_namespace(self, name: str, *, actor: Actor) -> Any:
         return delete_namespace(name, actor=actor)
 
-    def namespace_created(self, namespace_id: int) -> Steps:
+    def namespace_created(self, namespace_id: int, name: str) -> Steps:
         """Give it the policy RootManageSharedAccessKey with all rights."""
-        yield from shared_access.insert(namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
+        key = self.well_known.key if name == self.well_known.name else None
+        yield from shared_access.insert(
+            namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True, primary_key=key
+        )
 
     def check_tier(self, namespace: Namespace, tier: Tier) -> Steps[None]:
         allowed, family = limits(tier), str(Family.SERVICE_BUS)

@@ -127,6 +127,16 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "SeededNamespace",
+            fields=[
+                ("name", models.CharField(max_length=255, primary_key=True, serialize=False)),
+                ("seeded_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "db_table": "vitrine_seeded_namespace",
+            },
+        ),
+        migrations.CreateModel(
             "Demonstration",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

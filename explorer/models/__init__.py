@@ -6,3 +6,4 @@ from .dead_letters import DeadLetterNote
 from .demo import Demonstration, Fault, FaultKind
 from .lessons import FollowerAnswer, LessonProgress, Load, Sandbox, Scenario
 from .saved import MessageTemplate, SavedFilter
+from .seeded import SeededNamespace

@@ -24,6 +24,7 @@ from explorer.frames import last_namespace, questions
 from explorer.frames.csv_file import csv_file
 from explorer.frames.forms.queries import ScopeQuery
 from explorer.frames.shell import cleaned, page, show
+from explorer.frames.well_known import without_unused
 from explorer.live.page import Live, live
 
 
@@ -61,7 +62,8 @@ def insights(request: HttpRequest) -> HttpResponse:
     period = next((candidate for candidate in RANGES if candidate.name == query["range"]), DEFAULT)
     every = reads.namespaces(actor=request.actor)
     namespaces = [n for n in every if not n.is_system or n.name == query["namespace"]]
-    namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
+    kept = query["entity"].namespace if query["entity"] else query["namespace"]
+    namespaces = without_unused(sandbox_names.without(namespaces, keep=kept), keep=kept)
     if unnamed := _redirected(request, query, [row.name for row in namespaces]):
         return unnamed
     entity, namespace = _scope(query, namespaces, request.actor)

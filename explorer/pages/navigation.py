@@ -14,11 +14,12 @@ from django.utils.http import urlencode
 from broker_core import reads
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Right
-from broker_core.reads import EntityFilter
+from broker_core.reads import EntityFilter, NamespaceRow
 from explorer import sandbox_names
 from explorer.frames import figures, presenters
 from explorer.frames.family import pages_of
 from explorer.frames.recent import Recent
+from explorer.frames.well_known import without_unused
 from explorer.lessons import sandboxes
 
 COLORS = ("grey", "green", "blue", "purple", "amber", "red")
@@ -134,10 +135,14 @@ class Switch:
 _namespaces = Recent(lambda: sandbox_names.without(reads.namespaces()))
 
 
+def _in_use(current: str | None) -> list[NamespaceRow]:
+    return [namespace for namespace in without_unused(_namespaces.get(), keep=current) if not namespace.is_system]
+
+
 def switch(request: HttpRequest, current: str | None) -> Switch | None:
     """current: the namespace of the page. None for a person who may see no namespace."""
     try:
-        known = [namespace for namespace in _namespaces.get() if not namespace.is_system] if _may_browse(request) else []
+        known = _in_use(current) if _may_browse(request) else []
     except BrokerError:
         known = []
     if not known:

@@ -18,6 +18,7 @@ from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.queue_storage.rules.options import from_json
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed, to_entity
 from explorer.frames.shell import act, address_of, page, show_form
+from explorer.frames.well_known import used_first
 from explorer.pages.revisions import revision_to_restore
 
 from .forms import NewQueueForm
@@ -30,7 +31,7 @@ LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.item
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
     """`?namespace=` preselects the account."""
-    names = [n.name for n in reads.namespaces(actor=request.actor) if n.family is Family.QUEUE_STORAGE]
+    names = [n.name for n in used_first(reads.namespaces(actor=request.actor)) if n.family is Family.QUEUE_STORAGE]
     request.actor.require(Right.MANAGE, ", ".join(names) or "storage accounts")
     data = request.POST if request.method == "POST" else None
     form = NewQueueForm(data, accounts=names, initial={"account": request.GET.get("namespace")})

@@ -19,6 +19,7 @@ from explorer.frames.forms.typed_name import TypedNameForm
 from explorer.frames.settings_page import restore_url
 from explorer.frames.shell import act, cleaned, page, show_form, targets
 from explorer.frames.vocabulary import Terms, canonical, field_of
+from explorer.frames.well_known import used_first
 from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
 
@@ -156,7 +157,7 @@ def columns(params: Any, sort: str) -> Sequence[Column]:
 @require_GET
 def where(request: HttpRequest) -> HttpResponse:
     """Choose the virtual host of a new queue; `?namespace=` is the choice."""
-    hosts = [row.name for row in reads.namespaces(actor=request.actor) if row.family is Family.RABBITMQ]
+    hosts = [row.name for row in used_first(reads.namespaces(actor=request.actor)) if row.family is Family.RABBITMQ]
     request.actor.require(Right.MANAGE, ", ".join(hosts) or "virtual hosts")
     form = WhereForm(request.GET or None, hosts=hosts)
     if form.is_valid():

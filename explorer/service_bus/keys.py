@@ -24,6 +24,7 @@ from explorer import sandbox_names
 from explorer.frames import changes
 from explorer.frames.family import KeyLine, KeyPages
 from explorer.frames.shell import Act, act, page, show, show_form
+from explorer.frames.well_known import used_first
 
 RIGHTS = ("send", "listen", "manage")
 KEYS = ("primary", "secondary")
@@ -105,7 +106,7 @@ def _rights_words(policy: AccessPolicy) -> str:
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.MANAGE, "keys")
-    namespaces = sandbox_names.without(reads.namespaces(actor=request.actor))
+    namespaces = used_first(sandbox_names.without(reads.namespaces(actor=request.actor)))
     of_service_bus = [row.name for row in namespaces if row.family is Family.SERVICE_BUS and not row.is_system]
     data = request.POST if request.method == "POST" else None
     form = NewPolicyForm(data, namespaces=of_service_bus, initial={"listen": True, "send": True})

@@ -29,6 +29,7 @@ from broker_core.service_bus.rules.entity_settings import (
 from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed
 from explorer.frames.shell import Act, act, address_of, page, show_form
+from explorer.frames.well_known import used_first
 from explorer.pages.revisions import revision_to_restore
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
 
@@ -61,7 +62,7 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
 
 
 def _new_form(request: HttpRequest, kind: EntityKind) -> NewEntityForm | NewSubscriptionForm:
-    namespaces = reads.namespaces(actor=request.actor)
+    namespaces = used_first(reads.namespaces(actor=request.actor))
     writable = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
     request.actor.require(Right.MANAGE, ", ".join(writable) or "namespaces")
     data = request.POST if request.method == "POST" else None

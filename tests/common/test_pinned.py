@@ -168,7 +168,11 @@ def test_a_family_without_hooks_uses_no_op_defaults():
         return ended.value.value
 
     assert (result_of("end_locks", None, 1.0), result_of("activate", None, 1.0), result_of("delete_idle", None)) == (0, 0, False)
-    assert (result_of("namespace_created", 1), result_of("clock_stepped", "ns"), result_of("forward", "ns")) == (None, {}, {})
+    assert (result_of("namespace_created", 1, "ns"), result_of("clock_stepped", "ns"), result_of("forward", "ns")) == (
+        None,
+        {},
+        {},
+    )
 
 
 # What clients see: HTTP statuses of Queue Storage's errors, sub-codes of refused tokens, the largest body.

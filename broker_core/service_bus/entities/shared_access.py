@@ -96,14 +96,16 @@ def create_policy(
     return (yield Atomically(steps()))
 
 
-def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool) -> Steps[AccessPolicy]:
-    """Insert a policy; the caller's transaction has locked the scope's row."""
+def insert(
+    namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool, primary_key: str | None = None
+) -> Steps[AccessPolicy]:
+    """Insert a policy; the caller's transaction has locked the scope's row. primary_key: None: a new one."""
     rows = yield call(
         "create_policy",
         namespace_id=namespace_id,
         entity_id=entity_id,
         name=name,
-        primary_key=new_key(),
+        primary_key=primary_key or new_key(),
         secondary_key=new_key(),
         send=send,
         listen=listen,

@@ -18,6 +18,7 @@ from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from explorer import sandbox_names
 from explorer.frames import last_namespace, shell
+from explorer.frames.well_known import used_first
 from explorer.models import AnalysisRun
 
 from ..forms import analysable
@@ -170,7 +171,7 @@ def _is_about(analysis: Analysis, of: Subject) -> bool:
 
 def _namespaces(request: HttpRequest) -> Iterator[str]:
     visible = sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
-    return (row.name for row in visible if not row.is_system)
+    return (row.name for row in used_first(visible) if not row.is_system)
 
 
 def _suggested(of: Subject | None) -> list[str]:

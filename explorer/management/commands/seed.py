@@ -1,5 +1,7 @@
 """manage.py seed: creates what a site needs before its first page."""
 
+from contextlib import suppress
+
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
@@ -8,7 +10,11 @@ from django.db import transaction
 
 from broker_core import namespaces
 from broker_core.celery_transport import FAMILY
+from broker_core.common.errors import EntityExists
+from broker_core.common.family import FamilyDefinition, installed
+from broker_core.common.types import Actor, Tier
 from explorer.demo.set_up import set_up_once
+from explorer.models import SeededNamespace
 from explorer.people import users
 from explorer.people.roles import ADMINISTRATOR, OPERATOR, VIEWER
 
@@ -18,9 +24,10 @@ NAMESPACES = (("system", "Used by Vitrine itself: sweeps and analyses"), ("demo"
 
 
 class Command(BaseCommand):
-    """Runs at each start and leaves existing objects as they are. The demo is set up once, unless VITRINE_DEMO=0."""
+    """Runs at each start and leaves existing objects as they are. The demo is set up once, unless VITRINE_DEMO=0, and so are the
+    well-known namespaces: what users change or delete afterwards is left as it is."""
 
-    help = "Create missing roles, the first administrator, namespaces and the demo's queues."
+    help = "Create missing roles, the first administrator, namespaces, those that clients expect, and the demo's queues."
 
     def handle(self, **options) -> None:
         with transaction.atomic():
@@ -28,8 +35,20 @@ class Command(BaseCommand):
             _create_administrator()
         for name, description in NAMESPACES:
             namespaces.ensure_namespace(name, FAMILY, description, is_system=name == "system")
+        for definition in installed():
+            _create_well_known(definition)
         if settings.VITRINE_DEMO:
             set_up_once()
+
+
+def _create_well_known(definition: FamilyDefinition) -> None:
+    """Create the well-known namespace unless that was done before. A concurrent second call waits, then finds it done."""
+    wanted = definition.well_known
+    with transaction.atomic():
+        _, is_new = SeededNamespace.objects.get_or_create(name=wanted.name)
+        if is_new:
+            with suppress(EntityExists):  # a user's own
+                definition.create_namespace(wanted.name, wanted.description, Tier.STANDARD, Actor.local())
 
 
 def _create_roles() -> None:
