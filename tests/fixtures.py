@@ -15,6 +15,7 @@ from broker_core.store import connections
 _numbers = itertools.count()
 _Usage = namedtuple("_Usage", "total used free")
 CONFIGURATION = (
+    *("vitrine_client_link", "vitrine_client"),
     *("vitrine_consumer", "vitrine_connection", "vitrine_binding", "vitrine_exchange", "vitrine_policy"),
     *("vitrine_shared_access_policy", "vitrine_storage_account", "vitrine_rule", "vitrine_entity", "vitrine_namespace"),
 )

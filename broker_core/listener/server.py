@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 import uvicorn
 
+from broker_core.clients import recorder
 from broker_core.store import aio
 from broker_core.wire.bounded_http import BoundedHttp
 
@@ -48,6 +49,7 @@ class Listener:
             for server, listening in zip(self._servers, self._sockets, strict=True)
         ]
         stopping = asyncio.create_task(self._stopping.wait())
+        recorder.start()
         try:
             await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
             for server in self._servers:
@@ -55,6 +57,7 @@ class Listener:
             await asyncio.gather(*serving)
         finally:
             stopping.cancel()
+            await recorder.stop()
             await aio.close()
 
     def stop(self) -> None:

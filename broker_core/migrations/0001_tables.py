@@ -581,6 +581,52 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "Client",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey("epoch", "number", blank=True, editable=False, primary_key=True, serialize=False),
+                ),
+                ("epoch", models.BigIntegerField()),
+                ("number", models.BigIntegerField()),
+                ("protocol", models.TextField()),
+                ("peer", models.TextField()),
+                ("port", models.IntegerField()),
+                ("is_tls", models.BooleanField()),
+                ("product", models.TextField()),
+                ("version", models.TextField()),
+                ("actor", models.TextField()),
+                ("holder", models.TextField()),
+                ("namespace", models.TextField()),
+                ("since", models.DateTimeField()),
+                ("last_at", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "vitrine_client",
+                "managed": False,
+            },
+        ),
+        migrations.CreateModel(
+            "ClientLink",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey("epoch", "number", blank=True, editable=False, primary_key=True, serialize=False),
+                ),
+                ("epoch", models.BigIntegerField()),
+                ("number", models.BigIntegerField()),
+                ("client", models.BigIntegerField()),
+                ("namespace", models.TextField()),
+                ("path", models.TextField()),
+                ("direction", models.TextField()),
+                ("mode", models.TextField()),
+            ],
+            options={
+                "db_table": "vitrine_client_link",
+                "managed": False,
+            },
+        ),
+        migrations.CreateModel(
             "Message",
             fields=[
                 (

@@ -10,7 +10,7 @@ DROP TABLE vitrine_topology_change, vitrine_message_event, vitrine_traffic_posit
 DROP TABLE vitrine_count_base, vitrine_count_delta;
 DROP TABLE vitrine_seen_id, vitrine_session, vitrine_lock_deadline, vitrine_returned, vitrine_queue_head, vitrine_message;
 DROP TABLE vitrine_entity_revision, vitrine_entity_activity, vitrine_entity_counter, vitrine_hidden_message, vitrine_operation;
-DROP TABLE vitrine_import_line, vitrine_kept_message, vitrine_soft_deleted;
+DROP TABLE vitrine_import_line, vitrine_kept_message, vitrine_soft_deleted, vitrine_client, vitrine_client_link;
 DROP FUNCTION vitrine_kept_slot, vitrine_kept_bytes, vitrine_drop_kept;
 DROP SEQUENCE vitrine_topology_version, vitrine_operation_number;
 DROP AGGREGATE vitrine_histogram_sum(int[]);

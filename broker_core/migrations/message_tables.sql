@@ -393,3 +393,51 @@ CREATE UNLOGGED TABLE vitrine_topology_change (
     exchanges    text[]   NOT NULL,                   -- the same
     bindings     bigint[] NOT NULL                    -- ids of those created or deleted
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- The clients that are connected to the processes that serve them, and their links; written by these processes, once a second at
+-- most (broker_core/clients). Unlogged: after a crash of the server, no client is connected.
+CREATE UNLOGGED TABLE vitrine_client (
+    epoch        bigint      NOT NULL,                -- of its process (vitrine_broker_process)
+    number       bigint      NOT NULL,                -- unique in the process
+    protocol     text        NOT NULL,
+    peer         text        NOT NULL,
+    port         integer     NOT NULL,                -- of the process
+    is_tls       boolean     NOT NULL,
+    product      text        NOT NULL,
+    version      text        NOT NULL,
+    description  text        NOT NULL,
+    actor        text        NOT NULL,                -- as in events; empty before it has signed in
+    holder       text        NOT NULL,                -- as in locks
+    namespace    text        NOT NULL,
+    since        timestamptz NOT NULL,                -- real time, as last_at
+    last_at      timestamptz NOT NULL,
+    last_request text        NOT NULL,
+    messages_in  bigint      NOT NULL,
+    messages_out bigint      NOT NULL,
+    bytes_in     bigint      NOT NULL,
+    bytes_out    bigint      NOT NULL,
+    messages_per_second real NOT NULL,                -- in both directions, lately
+    bytes_per_second    real NOT NULL,
+    PRIMARY KEY (epoch, number)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX vitrine_client_holder ON vitrine_client (holder);
+CREATE INDEX vitrine_client_actor ON vitrine_client (actor);
+
+CREATE UNLOGGED TABLE vitrine_client_link (
+    epoch      bigint   NOT NULL,
+    client     bigint   NOT NULL,                     -- vitrine_client.number
+    number     bigint   NOT NULL,                     -- unique in the process
+    channel    integer,
+    name       text     NOT NULL,
+    namespace  text     NOT NULL,
+    path       text     NOT NULL,
+    subqueue   smallint NOT NULL,
+    direction  text     NOT NULL,                     -- "sends" or "receives": what the client does
+    mode       text     NOT NULL,
+    credit     integer,                               -- or prefetch
+    unsettled  integer  NOT NULL,
+    messages   bigint   NOT NULL,
+    messages_per_second real NOT NULL,
+    PRIMARY KEY (epoch, number)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX vitrine_client_link_client ON vitrine_client_link (epoch, client);

@@ -5,6 +5,7 @@ SQL (storage parameters, partitions and indexes that the ORM cannot express); th
 """
 
 from .celery import CeleryBinding
+from .clients import Client, ClientLink
 from .entities import Entity, EntityCounter, Namespace, Rule, SharedAccessPolicy
 from .history import (
     ArchivedProperties,

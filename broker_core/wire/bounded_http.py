@@ -12,6 +12,8 @@ from http import HTTPStatus
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from .http.clients import CONNECTION
+
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
 HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the head
 BODY_SECONDS = 20.0  # in which LEAST_BODY_BYTES of a body must arrive, or its end
@@ -53,6 +55,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_deadline()
         self._end_looks()
         super().connection_lost(exc)
+        # Without this circle of references, the memory of a connection is free at once.
+        self.scope = None  # type: ignore[assignment]
 
     def _is_one_too_many(self) -> bool:
         limit = settings.CONNECTIONS_PER_ADDRESS
@@ -77,6 +81,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_bytes = 0
         self._start_deadline()
         super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))

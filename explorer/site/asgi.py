@@ -11,6 +11,7 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.conf import settings  # noqa: E402
 
+from broker_core.clients import recorder  # noqa: E402
 from broker_core.store import aio  # noqa: E402
 from explorer.live.routing import websocket_urlpatterns  # noqa: E402
 
@@ -41,10 +42,13 @@ async def http(scope, receive, send):
 
 
 async def lifespan(scope, receive, send):
-    """Close the broker's connections on shutdown."""
+    """Record the clients of the front ends from the start until the shutdown, and close the broker's connections then."""
     while True:
         event = (await receive())["type"]
-        if event == "lifespan.shutdown":
+        if event == "lifespan.startup":
+            recorder.start()
+        elif event == "lifespan.shutdown":
+            await recorder.stop()
             await aio.close()
         await send({"type": f"{event}.complete"})
         if event == "lifespan.shutdown":

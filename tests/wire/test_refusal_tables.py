@@ -64,7 +64,7 @@ def test_each_refusal_of_queue_storage_has_a_documented_status_and_code(cls):
         assert cls.code in DOCUMENTED[cls.status]
 
 
-OF_THE_SERVER = {"BrokerError", "BrokerUnavailable", "ServerBusy", "StorageFull"}
+OF_THE_SERVER = {"BrokerError", "BrokerUnavailable", "ConnectionClosed", "ServerBusy", "StorageFull"}  # or of its operator
 
 
 @pytest.mark.parametrize(

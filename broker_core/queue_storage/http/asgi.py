@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from broker_core.common.errors import BrokerError
 from broker_core.queue_storage.accounts import StorageAccount
+from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer, write
 from broker_core.wire.http.errors import MethodNotAllowed
 from broker_core.wire.http.request import ClientGone
@@ -22,6 +23,7 @@ from .errors import INTERNAL, wire_error
 from .operations import operation_of
 from .request import Request
 
+PROTOCOL = "Queue Storage REST"  # in the list of clients
 _log = logging.getLogger(__name__)
 
 
@@ -32,7 +34,9 @@ async def application(scope, receive, send) -> None:
     request = Request(scope, receive)
     try:
         with suppress(ClientGone):
-            await write(await _answer(request), request, send)
+            answer = await _answer(request)
+            clients.end(request, answer)
+            await write(answer, request, send)
     finally:
         request.close()
 
@@ -63,6 +67,7 @@ async def _run(request: Request, account: StorageAccount) -> Answer:
     if request.target.is_secondary and not operation.on_secondary:
         raise MethodNotAllowed(request.method, ("GET", "HEAD"))
     actor = await actor_of(request, account, operation.needs)
+    clients.begin(PROTOCOL, request, actor, account.name)
     parameters.check_timeout(request)
     return await operation.run(request, actor)
 

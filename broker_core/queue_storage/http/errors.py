@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker_core.common import errors
 from broker_core.queue_storage.rules.errors import StorageRefusal
 from broker_core.wire.failed_authentications import TooManyFailedAuthentications
-from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
+from broker_core.wire.http.errors import BodyTooLarge, ConnectionClosed, MethodNotAllowed, UnknownResource
 from broker_core.wire.published_keys import PublishedKeyRefused
 from broker_core.wire.xml import InvalidXml
 
@@ -55,6 +55,7 @@ TABLE: dict[type[BaseException], WireError] = {
     BodyTooLarge: WireError(413, "RequestBodyTooLarge"),
     PublishedKeyRefused: WireError(403, "AuthorizationFailure"),
     TooManyFailedAuthentications: WireError(503, "ServerBusy"),  # the code for throttling, after which SDKs retry
+    ConnectionClosed: WireError(503, "ServerBusy"),
     InvalidXml: WireError(400, "InvalidXmlDocument"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker_core import queue_storage
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.queue_storage.rules.errors import InvalidQueryParameterValue, MissingRequiredQueryParameter
+from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer
 
 from . import answers, documents, parameters
@@ -22,14 +23,18 @@ async def put(request: Request, actor: Actor) -> Answer:
     """QS-001 to QS-012."""
     delay, life = parameters.delay(request), parameters.time_to_live(request)
     text = documents.read_text(await request.body(MOST_BODY_BYTES))
-    put = await queue_storage.put.aio(address_of(request), text, visibility_timeout=delay, time_to_live=life, actor=actor)
+    address = address_of(request)
+    put = await queue_storage.put.aio(address, text, visibility_timeout=delay, time_to_live=life, actor=actor)
+    clients.sent(request, address, 1)
     return answers.answer(request, 201, answers.put_list(put))
 
 
 async def get(request: Request, actor: Actor) -> Answer:
     """QS-020 to QS-028. What was received for a client that is gone becomes visible again, without counting."""
     count, lease = parameters.count(request), parameters.lease(request)
-    got = await request.while_connected(queue_storage.get.aio(address_of(request), count, visibility_timeout=lease, actor=actor))
+    address = address_of(request)
+    got = await request.while_connected(queue_storage.get.aio(address, count, visibility_timeout=lease, actor=actor))
+    clients.received(request, address, len(got), "lease")
     return answers.answer(request, 200, answers.got_list(got))
 
 

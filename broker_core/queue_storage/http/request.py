@@ -33,10 +33,6 @@ class Request(request.Request):
         """Raises UnknownResource, InvalidResourceName, OutOfRangeInput."""
         return target_of(self.host, self.raw_path)
 
-    @property
-    def is_tls(self) -> bool:
-        return self._scope.get("scheme") == "https"
-
     @cached_property
     def raw_path(self) -> str:
         return self._scope["raw_path"].partition(b"?")[0].decode("latin-1")

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 
 from broker_core.common.errors import BrokerError
+from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer, write
 from broker_core.wire.http.errors import MethodNotAllowed
 from broker_core.wire.http.request import ClientGone
@@ -23,6 +24,7 @@ OPERATIONS = {
     Kind.HEAD: {"POST": receive.peek_lock, "DELETE": receive.receive_and_delete},
     Kind.LOCK: {"DELETE": locks.complete, "PUT": locks.unlock, "POST": locks.renew},
 }
+PROTOCOL = "Service Bus REST"  # in the list of clients
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +48,9 @@ async def application_at_root(scope, receive, send) -> None:
 async def _serve(request: Request, send) -> None:
     try:
         with suppress(ClientGone):
-            await write(await _answer(request), request, send)
+            answer = await _answer(request)
+            clients.end(request, answer)
+            await write(answer, request, send)
     finally:
         request.close()
 
@@ -57,7 +61,9 @@ async def _answer(request: Request) -> Answer:
         operation = operations.get(request.method)
         if operation is None:
             raise MethodNotAllowed(request.method, tuple(operations))
-        return await operation(request, await authenticate(request))
+        actor = await authenticate(request)
+        clients.begin(PROTOCOL, request, actor, request.target.address.namespace)
+        return await operation(request, actor)
     except BrokerError as exc:
         return _log_and_answer(exc, request)
     except ClientGone:

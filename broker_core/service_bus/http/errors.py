@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from broker_core.common import errors
 from broker_core.service_bus.rules.sas import TokenRefused
 from broker_core.wire.failed_authentications import TooManyFailedAuthentications
-from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
+from broker_core.wire.http.errors import BodyTooLarge, ConnectionClosed, MethodNotAllowed, UnknownResource
 from broker_core.wire.published_keys import PublishedKeyRefused
 from broker_core.wire.xml import InvalidXml
 
@@ -60,6 +60,7 @@ TABLE: dict[type[BaseException], WireError] = {
     MethodNotAllowed: WireError("amqp:not-allowed", 405, 40500),
     BodyTooLarge: WireError("amqp:link:message-size-exceeded", 413, 41300),
     InvalidXml: WireError("com.microsoft:argument-error", 400, 40000),
+    ConnectionClosed: WireError("amqp:connection:forced", 503, 50005),
 }
 
 

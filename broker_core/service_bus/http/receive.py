@@ -16,6 +16,7 @@ from broker_core.common.lock_tokens import unique_tokens
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.service_bus import tokens
 from broker_core.service_bus.rules.values import LockedMessage
+from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer
 
 from .answers import with_message
@@ -23,6 +24,7 @@ from .request import Request
 
 NOTHING = Answer(204)
 COMPLETE, LOST_LOCKS = "vitrine-complete", "vitrine-lost-locks"
+PEEK_LOCK, RECEIVE_AND_DELETE = "peek-lock", "receive-and-delete"  # modes in the list of clients
 _LEAST_SECONDS = 0.001  # only receives that may wait are combined
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,9 @@ async def peek_lock(request: Request, actor: Actor) -> Answer:
     address = request.target.address
     wait = max(request.timeout_seconds, _LEAST_SECONDS)
     lost = await _complete(request, actor)
+    clients.received(request, address, 0, PEEK_LOCK)  # is shown while it waits
     messages = await _while_valid(request, service_bus.receive.aio(address, max_wait_seconds=wait, actor=actor))
+    clients.received(request, address, len(messages), PEEK_LOCK)
     if not messages:
         return Answer(204, lost)
     (message,) = messages
@@ -60,7 +64,9 @@ async def receive_and_delete(request: Request, actor: Actor) -> Answer:
     """200 with the message, or 204. A client that has left meanwhile, as its request waited for the server, gets none."""
     await request.require_connected()
     wait, address = max(request.timeout_seconds, _LEAST_SECONDS), request.target.address
+    clients.received(request, address, 0, RECEIVE_AND_DELETE)
     messages = await _while_valid(request, service_bus.receive_and_delete.aio(address, max_wait_seconds=wait, actor=actor))
+    clients.received(request, address, len(messages), RECEIVE_AND_DELETE)
     return with_message(200, messages[0], headers=[]) if messages else NOTHING
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker_core import service_bus
 from broker_core.common.types import Actor, Right
 from broker_core.service_bus.rules.values import Message
+from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer
 
 from . import batch, broker_properties, custom_headers
@@ -20,6 +21,7 @@ async def send(request: Request, actor: Actor) -> Answer:
     else:
         messages = [_message(request, content_type, await request.body())]
     await service_bus.send.aio(request.target.address, messages, actor=actor)
+    clients.sent(request, request.target.address, len(messages))
     return Answer(201)
 
 

@@ -23,3 +23,13 @@ class BodyTooLarge(BrokerError):
     def __init__(self, limit: int):
         super().__init__(f"The request body exceeds {limit:,} bytes. Nothing was stored.")
         self.limit = limit
+
+
+class ConnectionClosed(BrokerError):
+    """An operator has closed the client's connections. reason: what the operator gave."""
+
+    retryable = True
+
+    def __init__(self, reason: str):
+        super().__init__(f"The connection was closed: {reason}")
+        self.reason = reason

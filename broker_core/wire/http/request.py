@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from .errors import BodyTooLarge
+from .errors import BodyTooLarge, ConnectionClosed
+
+if TYPE_CHECKING:
+    from .clients import HttpClient
 
 _DRAINED = 8  # times the limit of a body: so much of a larger one is read at most
 TURNS_TO_NOTICE = 4  # event loop iterations until a disconnect that can be read is delivered; measured: 3
@@ -19,11 +22,16 @@ class ClientGone(Exception):
 
 
 class Request:
-    """scope, receive: of the ASGI application. Header names are case-insensitive."""
+    """scope, receive: of the ASGI application. Header names are case-insensitive. client: whose request it is, once that is known
+    (wire/http/clients.py). length: how many bytes of the body were read."""
 
     def __init__(self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Mapping[str, Any]]]):
         self._scope, self._receive = scope, receive
         self._disconnected: asyncio.Task | None = None
+        self.client: HttpClient | None = None
+        self.length = 0
+        self._work: asyncio.Task | None = None
+        self._closed_because: str | None = None
 
     @property
     def method(self) -> str:
@@ -51,6 +59,25 @@ class Request:
     def client_ip(self) -> str:
         return (self._scope.get("client") or ("unknown",))[0]
 
+    @property
+    def agent(self) -> bytes:
+        """The User-Agent; empty: none was sent. ASGI servers write the names of headers in lower case."""
+        return next((value for name, value in self._scope["headers"] if name == b"user-agent"), b"")
+
+    @property
+    def port(self) -> int:
+        """The server's; 0: unknown."""
+        return (self._scope.get("server") or ("", 0))[1] or 0
+
+    @property
+    def is_tls(self) -> bool:
+        return self._scope.get("scheme") == "https"
+
+    @property
+    def connection(self) -> Any:
+        """The server's object for the connection; None: it has none (wire/http/clients.py)."""
+        return self._scope.get("vitrine.connection")
+
     def query(self, name: str) -> str | None:
         """The last query parameter of this name."""
         return parse_qs(self._scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True).get(name, [None])[-1]
@@ -74,20 +101,32 @@ class Request:
         return b"".join(parts)
 
     async def while_connected(self, work: Coroutine[Any, Any, Any], *, ended: asyncio.Future[Any] | None = None) -> Any:
-        """The result of `work`. If the client disconnects first, it is cancelled and ClientGone is raised. ended: another reason
-        to cancel it, which gets the exception to raise."""
+        """The result of `work`. If the client disconnects first, it is cancelled and ClientGone is raised; if an operator closes
+        its connections, ConnectionClosed. ended: another reason to cancel it, which gets the exception to raise."""
         disconnected = self._watch_connection()
-        task = asyncio.create_task(work)
+        self._work = task = asyncio.create_task(work)
         reasons = [disconnected] if ended is None else [disconnected, ended]
+        if self.client is not None:
+            self.client.begin_waiting(self)
         try:
             await asyncio.wait([task, *reasons], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            if self.client is not None:
+                self.client.end_waiting(self)
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
         if task.cancelled():
+            if self._closed_because is not None:
+                raise ConnectionClosed(self._closed_because)
             raise ended.result() if ended is not None and ended.done() else ClientGone
         return task.result()
+
+    def close_because(self, reason: str) -> None:
+        """End the work of while_connected: an operator closes the client's connections."""
+        self._closed_because = reason
+        if self._work is not None:
+            self._work.cancel()
 
     async def require_connected(self) -> None:
         """Raise ClientGone if the client has closed its connection, as far as the server can read that now. Call it when the
@@ -122,8 +161,9 @@ class Request:
             event = await self._receive()
             if event["type"] == "http.disconnect":
                 raise ClientGone
-            more = event.get("more_body", False)
-            yield event.get("body", b"")
+            more, part = event.get("more_body", False), event.get("body", b"")
+            self.length += len(part)
+            yield part
 
     async def _too_large(self, size: int, most: int) -> BodyTooLarge:
         """Read and discard more of the body, up to a limit, so that a client that is still writing can read the response."""

@@ -17,7 +17,7 @@ from broker_core.service_bus.http.addresses import Kind
 from broker_core.service_bus.http.errors import TokenRefused, wire_error
 from broker_core.service_bus.http.request import Request
 from broker_core.wire.failed_authentications import TooManyFailedAuthentications
-from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed, UnknownResource
+from broker_core.wire.http.errors import BodyTooLarge, ConnectionClosed, MethodNotAllowed, UnknownResource
 from broker_core.wire.http.request import ClientGone
 from broker_core.wire.published_keys import PublishedKeyRefused
 from broker_core.wire.xml import InvalidXml
@@ -248,6 +248,7 @@ def concrete_refusals() -> list[BrokerError]:
         UnknownResource("nothing"),
         MethodNotAllowed("GET", ("POST", "DELETE")),
         BodyTooLarge(5),
+        ConnectionClosed("maintenance"),
         InvalidXml("no element found", 1, 1),
     ]
 
