@@ -2,7 +2,7 @@
 
 It needs a connection string and no code of Vitrine. Run job_queue.py once, which creates the queue; then, while Vitrine runs:
 
-    python examples/job_queue_over_http.py "$(python manage.py connection_string examples)"
+    python examples/job_queue_over_http.py "$(python manage.py connection_string examples --client site)"
 
 There are two differences: the sender is not told that its message was a duplicate, and a lock is a URL, the Location in the
 response to a receive. Deleting that URL completes the message.
@@ -121,5 +121,5 @@ def main(connection_string: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit('Usage: python examples/job_queue_over_http.py "$(python manage.py connection_string examples)"')
+        sys.exit('Usage: python examples/job_queue_over_http.py "$(python manage.py connection_string examples --client site)"')
     main(sys.argv[1])

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any
 
+from .connection_strings import ConnectionString
 from .errors import InvalidArgument
 from .types import Actor, EntityAddress, Family
 
@@ -97,6 +98,16 @@ class FamilyDefinition(ABC):
         """Do what else a step of the namespace's clock made due. Returns counts by name."""
         yield from ()
         return {}
+
+    @abstractmethod
+    def connection_strings(
+        self, namespace: str, path: str | None = None, policy: str | None = None, *, is_hidden: bool = False, actor: Actor
+    ) -> list[ConnectionString]:
+        """What clients of a namespace need to connect. Reading its key requires MANAGE.
+
+        path: of an entity whose own policy is meant. policy: None: the one with all rights. is_hidden: with HIDDEN instead of the
+        key. Raises EntityNotFound, NotAuthorized.
+        """
 
     # Entities
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from django.conf import settings
 
+from broker_core.wire.endpoints import has_tls
+
 BACKLOG = 1024
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -60,10 +62,6 @@ def wanted(front_ends: Sequence[HttpFrontEnd]) -> Iterator[Port]:
     for port in known(front_ends):
         if port.number and (not port.is_tls or has_tls()):
             yield port
-
-
-def has_tls() -> bool:
-    return bool(settings.TLS_CERTIFICATE and settings.TLS_KEY)
 
 
 def tls_context() -> ssl.SSLContext:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker_core.common.connection_strings import HIDDEN, ConnectionString
 from broker_core.common.family import FamilyDefinition, WellKnown
 from broker_core.common.types import Actor, EntityAddress, Family, Tier
 from broker_core.namespaces import Namespace
@@ -13,6 +14,7 @@ from broker_core.queue_storage.rules.names import check_account_name, check_queu
 from broker_core.store.driver import Steps
 
 from . import accounts, tidying, transfer
+from .connection_strings import connection_strings
 from .queues import create_account, create_queue, delete_account, delete_queue, entities_restored
 from .rules import display_state, explaining, shared_key
 from .rules.display_state import DisplayState
@@ -43,6 +45,11 @@ class QueueStorage(FamilyDefinition):
         """Give it two keys."""
         key = self.well_known.key if name == self.well_known.name else accounts.new_key()
         yield from accounts.insert(namespace_id, key, accounts.new_key())
+
+    def connection_strings(
+        self, namespace: str, path: str | None = None, policy: str | None = None, *, is_hidden: bool = False, actor: Actor
+    ) -> list[ConnectionString]:
+        return connection_strings(namespace, HIDDEN if is_hidden else accounts.get_keys(namespace, actor=actor).primary_key)
 
     def check_queue_name(self, name: str) -> Any:
         return check_queue_name(name)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker_core.common.connection_strings import ConnectionString
 from broker_core.common.family import FamilyDefinition, WellKnown
 from broker_core.common.types import Actor, EntityAddress, Family, Tier
 from broker_core.namespaces import Namespace
@@ -13,6 +14,7 @@ from broker_core.rabbitmq.rules.names import check_new_queue_name, check_vhost_n
 from broker_core.store.driver import Steps
 
 from . import transfer
+from .connection_strings import connection_strings
 from .connections import channels, connections
 from .messages import tidying
 from .messages.delivering import requeue_held
@@ -48,6 +50,11 @@ class RabbitMQ(FamilyDefinition):
 
     def delete_namespace(self, name: str, *, actor: Actor) -> Any:
         return delete_vhost(name, actor=actor)
+
+    def connection_strings(
+        self, namespace: str, path: str | None = None, policy: str | None = None, *, is_hidden: bool = False, actor: Actor
+    ) -> list[ConnectionString]:
+        return connection_strings(namespace)
 
     def clock_stepped(self, namespace: str) -> Steps:
         return (yield from channels.end_overdue.steps())

@@ -6,17 +6,31 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from .entities.shared_access import AccessPolicy
+from broker_core.common.connection_strings import NOT_YET, ConnectionString
+from broker_core.wire.endpoints import endpoint
+
+AMQP_PORT, PORT = "AMQP_PORT", "SERVICE_BUS_PORT"
+_EMULATOR = ";UseDevelopmentEmulator=true"  # SDKs then use no TLS, and the port that is named
 
 
-def connection_string(policy: AccessPolicy, key: str) -> str:
-    """For one of the policy's keys. It names the HTTP front end."""
-    entity_path = f";EntityPath={policy.path}" if policy.path else ""
-    return f"Endpoint={_endpoint(policy.namespace)};SharedAccessKeyName={policy.name};SharedAccessKey={key}{entity_path}"
+def connection_strings(namespace: str, path: str | None, policy: str, key: str) -> list[ConnectionString]:
+    """Those for a key of a policy. path: of the entity that the policy belongs to; None: to the namespace."""
+    amqp, http = endpoint(AMQP_PORT) or "127.0.0.1:5672", endpoint(PORT)
+    signed = f"SharedAccessKeyName={policy};SharedAccessKey={key}" + (f";EntityPath={path}" if path else "")
+    strings = [ConnectionString("site", "REST API of this site", f"Endpoint={_of_site(namespace)};{signed}")]
+    if http:
+        strings.insert(0, ConnectionString("rest", "REST API at the service's own paths", f"Endpoint=sb://{http}/;{signed}"))
+    return [
+        *strings,
+        ConnectionString("amqp", "Azure Service Bus SDKs (AMQP 1.0)", f"Endpoint=sb://{amqp}/;{signed}{_EMULATOR}", NOT_YET),
+        ConnectionString(
+            "admin", "ServiceBusAdministrationClient", f"Endpoint=sb://{http or '127.0.0.1:5300'}/;{signed}{_EMULATOR}", NOT_YET
+        ),
+    ]
 
 
-def _endpoint(namespace: str) -> str:
-    """The HTTP front end's address for a namespace, below the Django setting VITRINE_PUBLIC_URL or, without it, localhost."""
+def _of_site(namespace: str) -> str:
+    """The site's address for a namespace, below the Django setting VITRINE_PUBLIC_URL or, without it, localhost."""
     local = f"http://localhost:{getattr(settings, 'PORT', 8000)}{getattr(settings, 'PATH_PREFIX', '')}"
     parts = urlsplit(getattr(settings, "VITRINE_PUBLIC_URL", "") or local)
     return f"sb://{parts.netloc}{parts.path.rstrip('/')}/servicebus/{namespace}/"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker_core.common.connection_strings import HIDDEN, ConnectionString
 from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.family import FamilyDefinition, WellKnown
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Tier
@@ -17,6 +18,7 @@ from broker_core.store.statements import call
 
 from . import sweeps, transfer
 from .configured_limits import limits
+from .connection_strings import connection_strings
 from .entities import create_queue, delete_entity, shared_access
 from .entities.lifecycle import delete_idle, entities_restored
 from .messages import tidying
@@ -51,6 +53,14 @@ class ServiceBus(FamilyDefinition):
         yield from shared_access.insert(
             namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True, primary_key=key
         )
+
+    def connection_strings(
+        self, namespace: str, path: str | None = None, policy: str | None = None, *, is_hidden: bool = False, actor: Actor
+    ) -> list[ConnectionString]:
+        if is_hidden:
+            return connection_strings(namespace, path, policy or shared_access.ROOT_POLICY, HIDDEN)
+        stored = shared_access.policy_for_clients(EntityAddress(namespace, path) if path else namespace, policy, actor=actor)
+        return connection_strings(namespace, path, stored.name, stored.primary_key)
 
     def check_tier(self, namespace: Namespace, tier: Tier) -> Steps[None]:
         allowed, family = limits(tier), str(Family.SERVICE_BUS)

@@ -15,9 +15,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from broker_core import reads
+from broker_core.common.connection_strings import ConnectionString
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, Family, Right
-from broker_core.service_bus.connection_strings import connection_string
+from broker_core.service_bus.connection_strings import connection_strings
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.entities.shared_access import AccessPolicy, Scope
 from explorer import sandbox_names
@@ -146,10 +147,15 @@ def policy(request: HttpRequest, name: str, namespace: str, path: str | None = N
 def _reveal(request: HttpRequest, stored: AccessPolicy, data: QueryDict) -> HttpResponse:
     act(request, "show keys", _address(stored.scope), lambda: None, target=_target(stored.scope, stored.name))
     shown = [
-        (which, key, f"{which.capitalize()} key", connection_string(stored, key))
-        for which, key in zip(KEYS, stored.keys, strict=True)
+        (which, key, f"{which.capitalize()} key", _strings(stored, key)) for which, key in zip(KEYS, stored.keys, strict=True)
     ]
     return _show(request, stored, shown=shown)
+
+
+def _strings(stored: AccessPolicy, key: str) -> list[ConnectionString]:
+    """Those that work now."""
+    strings = connection_strings(stored.namespace, stored.path, stored.name, key)
+    return [string for string in strings if not string.why_not]
 
 
 def _change_rights(request: HttpRequest, stored: AccessPolicy, data: QueryDict) -> HttpResponse:

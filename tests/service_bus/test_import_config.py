@@ -7,8 +7,10 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from broker_core import namespaces
+from broker_core import namespaces, queue_storage, rabbitmq
 from broker_core.common.types import EntityAddress, ExpiryMode, Family
+from broker_core.queue_storage import accounts
+from broker_core.queue_storage.rules.shared_key import PUBLISHED_KEY
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, TrueFilter
@@ -233,19 +235,24 @@ def test_the_connection_string_names_the_policy_and_its_primary_key(settings):
     settings.VITRINE_PUBLIC_URL = "https://broker.example:8443/prefix"
     namespaces.create_namespace("Space", Family.SERVICE_BUS)
     key = shared_access.get_policy("Space", shared_access.ROOT_POLICY).primary_key
-    out, err = connection_string("space")
-    assert out == (
-        "Endpoint=sb://broker.example:8443/prefix/servicebus/Space/;"
-        f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={key}\n"
-    )
-    assert "HTTP API" in err
+    signed = f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={key}"
+    of_site = f"Endpoint=sb://broker.example:8443/prefix/servicebus/Space/;{signed}\n"
+    assert connection_string("space", "--client", "site") == (of_site, "")
+    out, err = connection_string("space", "--client", "amqp")
+    assert out == f"Endpoint=sb://127.0.0.1:5672/;{signed};UseDevelopmentEmulator=true\n"
+    assert "cannot be used now: not served yet" in err
+    out, _ = connection_string("space")
+    assert of_site in out
+    assert "Azure Service Bus SDKs (AMQP 1.0) (--client amqp), not served yet:\n" in out
+    with pytest.raises(CommandError, match="must be one of .*site, amqp, admin, not 'java'"):
+        connection_string("space", "--client", "java")
 
 
 def test_the_connection_string_of_a_queues_own_policy_names_the_queue():
     namespaces.create_namespace("space", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("space", "orders"))
     shared_access.create_policy(EntityAddress("space", "orders"), "app", send=True)
-    out, _ = connection_string("space/orders", "--policy", "APP")
+    out, _ = connection_string("space/orders", "--policy", "APP", "--client", "site")
     assert ";SharedAccessKeyName=app;" in out
     assert out.endswith(";EntityPath=orders\n")
 
@@ -254,8 +261,46 @@ def test_an_unknown_name_is_refused_with_the_existing_names():
     namespaces.create_namespace("space", Family.SERVICE_BUS)
     with pytest.raises(CommandError, match="no policy 'other'; available: RootManageSharedAccessKey"):
         connection_string("space", "--policy", "other")
-    namespaces.create_namespace("host", Family.RABBITMQ)
-    for scope in ("nowhere", "host"):
-        with pytest.raises(CommandError, match=f"'{scope}' is not a Service Bus namespace.* Available: .*space") as refused:
+    for scope in ("nowhere", "nowhere/orders"):
+        with pytest.raises(CommandError, match="'nowhere' could not be found.* virtual hosts: .*space"):
             connection_string(scope)
-        assert "host" not in str(refused.value).partition("There are")[2]
+    with pytest.raises(CommandError, match="orders"):
+        connection_string("space/orders")
+
+
+def test_the_connection_strings_of_a_storage_account(settings):
+    settings.LISTEN_HOST, settings.QUEUE_STORAGE_PORT, settings.VITRINE_PUBLIC_URL = "0.0.0.0", 10003, "https://broker.example/x"
+    queue_storage.create_account("shop")
+    key = accounts.get_keys("shop").primary_key
+    out, _ = connection_string("shop", "--client", "sdk")
+    assert out == (
+        f"DefaultEndpointsProtocol=http;AccountName=shop;AccountKey={key};QueueEndpoint=http://broker.example:10003/shop;\n"
+    )
+    settings.TLS_CERTIFICATE = settings.TLS_KEY = "/some.pem"
+    settings.LISTEN_HOST, settings.QUEUE_STORAGE_TLS_PORT = "::1", 10013
+    out, _ = connection_string("shop", "--client", "tls")
+    assert out.endswith("QueueEndpoint=https://[::1]:10013/shop;\n")
+    settings.QUEUE_STORAGE_PORT = 0
+    assert "Azure Queue Storage SDKs (--client sdk), QUEUE_STORAGE_PORT is 0:\n" in connection_string("shop")[0]
+
+
+def test_the_connection_strings_of_the_emulators_account_are_those_that_its_users_have(settings):
+    settings.QUEUE_STORAGE_PORT = 10001
+    queue_storage.create_account("devstoreaccount1")
+    out, _ = connection_string("devstoreaccount1", "--client", "development")
+    assert out == "UseDevelopmentStorage=true\n"
+    of_celery = f"azurestoragequeues://{PUBLISHED_KEY}@http://127.0.0.1:10001/devstoreaccount1\n"
+    assert of_celery in connection_string("devstoreaccount1")[0]
+    settings.QUEUE_STORAGE_PORT = 10003  # it stands for port 10001
+    assert "UseDevelopmentStorage" not in connection_string("devstoreaccount1")[0]
+    settings.QUEUE_STORAGE_PORT = 10001
+    accounts.regenerate_key("devstoreaccount1")
+    assert "UseDevelopmentStorage" not in connection_string("devstoreaccount1")[0]
+
+
+def test_the_connection_string_of_a_virtual_host_says_that_nothing_serves_it():
+    for name, quoted in (("/", "%2F"), ("a/b", "a%2Fb")):
+        rabbitmq.create_vhost(name)
+        out, err = connection_string(name, "--client", "amqp")
+        assert out == f"amqp://guest:guest@127.0.0.1:5672/{quoted}\n"
+        assert "not served yet" in err

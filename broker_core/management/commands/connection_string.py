@@ -1,45 +1,59 @@
-"""manage.py connection_string NAMESPACE: prints the connection string of a namespace."""
+"""manage.py connection_string NAME: prints what the clients of a namespace, storage account or virtual host need to connect."""
 
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core import namespaces
-from broker_core.common.errors import BrokerError, EntityNotFound
-from broker_core.common.types import EntityAddress, Family
-from broker_core.service_bus.connection_strings import connection_string
-from broker_core.service_bus.entities import shared_access
+from broker_core.common.connection_strings import ConnectionString
+from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument
+from broker_core.common.family import definition_of
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.namespaces import Namespace
 
 
 class Command(BaseCommand):
-    help = "Print the connection string of a namespace, or of a queue or topic that has its own policy."
+    help = "Print the connection strings of a namespace, a storage account or a virtual host, one for each kind of client."
 
     def add_arguments(self, parser):
-        parser.add_argument("namespace", help="a namespace, or namespace/queue or namespace/topic for an entity policy")
-        parser.add_argument("--policy", default=shared_access.ROOT_POLICY, help="the shared-access policy (default: %(default)s)")
+        parser.add_argument("name", help="its name; namespace/queue or namespace/topic for a Service Bus entity's own policy")
+        parser.add_argument("--policy", help="the shared access policy of Service Bus (default: RootManageSharedAccessKey)")
+        parser.add_argument("--client", help="print only the one for this client, such as sdk or site, and nothing else")
 
-    def handle(self, *, namespace, policy, **options):
+    def handle(self, *, name: str, policy: str | None, client: str | None, **options):
         try:
-            scope = EntityAddress.parse(namespace).main if "/" in namespace else namespace
-            access_policy = shared_access.get_policy(scope, policy)
+            namespace, path = _found(name)
+            strings = definition_of(namespace.family).connection_strings(namespace.name, path, policy, actor=Actor.local())
         except BrokerError as exc:
-            raise CommandError(_explained(exc, namespace, policy)) from exc
-        self.stdout.write(connection_string(access_policy, access_policy.primary_key))
-        self.stderr.write(
-            "This connection string serves the HTTP API (SharedAccessSignature tokens over http). "
-            "The official SDKs use AMQP, which is not supported yet."
-        )
+            raise CommandError(_explained(exc, name)) from exc
+        if client is None:
+            for string in strings:
+                self.stdout.write(f"{string.client} (--client {string.name}){_state(string)}:")
+                self.stdout.write(f"  {string.text}")
+            return
+        chosen = next((string for string in strings if string.name == client), None)
+        if chosen is None:
+            raise CommandError(f"--client must be one of {', '.join(string.name for string in strings)}, not {client!r}.")
+        self.stdout.write(chosen.text)
+        if chosen.why_not:
+            self.stderr.write(f"This connection string cannot be used now: {chosen.why_not}.")
 
 
-def _explained(exc: BrokerError, scope: str, policy: str) -> str:
+def _state(string: ConnectionString) -> str:
+    return f", {string.why_not}" if string.why_not else ""
+
+
+def _found(name: str) -> tuple[Namespace, str | None]:
+    """The namespace of this name, or of the entity that it names, with the path of that."""
+    try:
+        return namespaces.get_namespace(name), None
+    except (EntityNotFound, InvalidArgument):
+        if "/" not in name:
+            raise
+    address = EntityAddress.parse(name).main
+    return namespaces.get_namespace(address.namespace), address.path
+
+
+def _explained(exc: BrokerError, name: str) -> str:
     if not isinstance(exc, EntityNotFound):
         return str(exc)
-    try:
-        policies = ", ".join(
-            p.name for p in shared_access.list_policies(EntityAddress.parse(scope).main if "/" in scope else scope)
-        )
-    except BrokerError:
-        policies = ""
-    if policies:
-        return f"'{scope}' has no policy {policy!r}; available: {policies}."
-    of_service_bus = [n for n in namespaces.list_namespaces() if n.family is Family.SERVICE_BUS and not n.is_system]
-    names = ", ".join(n.name for n in of_service_bus) or "none"
-    return f"'{scope}' is not a Service Bus namespace. Only Service Bus namespaces have connection strings. Available: {names}."
+    known = ", ".join(namespace.name for namespace in namespaces.list_namespaces() if not namespace.is_system) or "none"
+    return f"{exc} Namespaces, storage accounts and virtual hosts: {known}."

@@ -149,6 +149,17 @@ def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
+def policy_for_clients(scope: Scope, name: str | None = None, *, actor: Actor | None = None) -> Steps[AccessPolicy]:
+    """The policy of this name, or without one ROOT_POLICY, or the oldest. Raises InvalidArgument with the names that exist."""
+    policies = yield from list_policies.steps(scope, actor=actor)
+    by_name = {policy.name.lower(): policy for policy in policies}
+    if found := by_name.get((name or ROOT_POLICY).lower()) or (None if name else next(iter(policies), None)):
+        return found
+    names = ", ".join(policy.name for policy in policies)
+    raise InvalidArgument("policy", f"'{scope}' has no policy {name or ROOT_POLICY!r}; available: {names or 'none'}")
+
+
+@use_case
 def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[AccessPolicy]]:
     """All policies of a name that apply at a path, the entity's own first. Used to verify tokens, so no rights are required.
 

@@ -1,0 +1,19 @@
+"""What a client needs to connect, as one text, for the clients of each family (FamilyDefinition.connection_strings)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HIDDEN = "<key>"  # instead of a key
+NOT_YET = "not served yet"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionString:
+    """name: a word that names it in commands. client: whose it is, "azure-storage-queue and other SDKs". why_not: why nobody can
+    use it now, "not served yet"; empty: it works."""
+
+    name: str
+    client: str
+    text: str
+    why_not: str = ""
