@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.common.errors import NotAllowed
@@ -80,13 +80,15 @@ class Reader:
 @dataclass(frozen=True, slots=True)
 class Item:
     """An object of a namespace's configuration. path: of the entity that it is, or belongs to; empty: none. name: empty for an
-    entity. values: its settings by name. line: its number in the file."""
+    entity. values: its settings by name. line: its number in the file. secrets: what it is created with, and is neither compared
+    nor shown."""
 
     kind: str
     path: str
     name: str
     values: Mapping[str, Any]
     line: int = 0
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind} '{self.name or self.path}'" + (f" of '{self.path}'" if self.name and self.path else "")

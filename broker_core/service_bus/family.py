@@ -51,7 +51,7 @@ class ServiceBus(FamilyDefinition):
         """Give it the policy RootManageSharedAccessKey with all rights."""
         key = self.well_known.key if name == self.well_known.name else None
         yield from shared_access.insert(
-            namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True, primary_key=key
+            namespace_id, None, shared_access.ROOT_POLICY, key, send=True, listen=True, manage=True
         )
 
     def connection_strings(

@@ -125,6 +125,19 @@ class Reader(part.Reader):
         return self.topics[topic.path.lower()]
 
 
+def policy_keys(content: Fields) -> tuple[str | None, str | None]:
+    """The keys in the line of a shared-access policy; None: the policy gets a new one. Raises InvalidArgument."""
+    return _policy_key("primary_key", content), _policy_key("secondary_key", content)
+
+
+def _policy_key(name: str, content: Fields) -> str | None:
+    try:
+        return shared_access.checked_key(name, content.text(name, optional=True))
+    except InvalidArgument as exc:
+        content.refuse(name, exc.problem)
+
+
+_KEYS = ("primary_key", "secondary_key")
 RULE, POLICY = "rule", "shared-access policy"
 _CREATE: Mapping[str, Any] = {
     EntityKind.QUEUE: entities.create_queue,
@@ -134,7 +147,8 @@ _CREATE: Mapping[str, Any] = {
 
 
 class Updater(part.Updater):
-    """Changes entities, rules and shared-access policies. A new subscription gets the rules of the file only."""
+    """Changes entities, rules and shared-access policies. A new subscription gets the rules of the file only; a new policy gets
+    the keys of the file, if it has some, and those of existing policies stay."""
 
     own_lines = frozenset({"rule", "policy"})
 
@@ -150,9 +164,8 @@ class Updater(part.Updater):
     def item(self, kind: str, path: str, content: Fields) -> Item:
         name = content.text("name")
         if kind == "policy":
-            for key in ("primary_key", "secondary_key"):  # of existing policies, these are not changed
-                content.text(key, optional=True)
-            return Item(POLICY, path, name, {right: content.flag(right) for right in ("send", "listen", "manage")})
+            rights = {right: content.flag(right) for right in ("send", "listen", "manage")}
+            return Item(POLICY, path, name, rights, secrets=dict(zip(_KEYS, policy_keys(content), strict=True)))
         content.instant("created_at")
         rule = rule_to_json(
             rule_from_json({"name": name, "filter": content.mapping("filter"), "action": content.value("action")})
@@ -186,7 +199,7 @@ class Updater(part.Updater):
         address = self.address(item.path)
         if item.kind == POLICY:
             yield from shared_access.create_policy.steps(
-                address if item.path else self.namespace, item.name, **item.values, actor=self.actor
+                address if item.path else self.namespace, item.name, **item.values, **item.secrets, actor=self.actor
             )
             return {}
         if item.kind == RULE:

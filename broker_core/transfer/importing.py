@@ -25,6 +25,7 @@ from broker_core.runtime.room import require_reserve
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.filters import rule_from_json
+from broker_core.service_bus.transfer import policy_keys
 from broker_core.store.connections import require_same_database
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
@@ -229,16 +230,14 @@ class Import:
     def _policy(self, content: Fields) -> Steps:
         name = check_policy_name(content.text("name"))
         rights = {right: content.flag(right) for right in ("send", "listen", "manage")}
-        keys = {k: content.text(k, optional=True) or shared_access.new_key() for k in ("primary_key", "secondary_key")}
+        keys = policy_keys(content)
         content.done()
         if not any(rights.values()):
             content.refuse("send", "a policy needs at least one of send, listen and manage")
-        for which, key in keys.items():
-            if len(key) > 64:
-                content.refuse(which, "must have at most 64 characters")
-        entity_id = self.entity and self.entity.id
-        rows = yield call("create_policy", namespace_id=self.namespace_id, entity_id=entity_id, name=name, **rights, **keys)
-        if not rows:
+        entity_id = self.entity.id if self.entity else None
+        try:
+            yield from shared_access.insert(self.namespace_id, entity_id, name, *keys, **rights)
+        except EntityExists:
             content.refuse("name", f"'{name}' appears twice")
 
     def _entity(self, reader: Reader, content: Fields) -> Steps:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -316,7 +316,7 @@ def _read(line: Line, content: Fields, updater: Updater, path: str) -> list[Item
         raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is not a valid kind of export line")
     item = updater.item(line.kind, path, content)
     content.done()
-    return [Item(item.kind, item.path, item.name, item.values, line.number)]
+    return [replace(item, line=line.number)]
 
 
 def _of_namespace(content: Fields) -> dict[str, Any]:

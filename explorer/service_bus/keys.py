@@ -127,7 +127,7 @@ def create(request: HttpRequest) -> HttpResponse:
     return show_form(request, "service_bus/access_policy_new", form, done=done, fields={"policy": "name"}, **context)
 
 
-def _created(scope: Scope, name: str, rights: Mapping[str, bool], actor: Actor) -> AccessPolicy:
+def _created(scope: Scope, name: str, rights: Mapping[str, Any], actor: Actor) -> AccessPolicy:
     return shared_access.create_policy(scope, name, actor=actor, **rights)
 
 

@@ -95,6 +95,41 @@ def test_regenerating_one_key_keeps_the_other(which):
     assert shared_access.get_policy("space", "APP") == after
 
 
+GIVEN = "SAS_KEY_VALUE", base64.b64encode(bytes(48)).decode()  # the published key, and the longest
+
+
+def test_a_policy_is_created_with_the_keys_that_are_given():
+    assert shared_access.create_policy("space", "both", send=True, primary_key=GIVEN[0], secondary_key=GIVEN[1]).keys == GIVEN
+    one = shared_access.create_policy(ORDERS, "one", send=True, primary_key=GIVEN[0])
+    assert one.primary_key == GIVEN[0] and len(one.secondary_key) == 44
+
+
+@pytest.mark.parametrize("primary", [None, GIVEN[0]])
+@pytest.mark.parametrize("secondary", [None, GIVEN[1]])
+def test_only_the_keys_that_are_given_are_set(primary, secondary):
+    before = shared_access.create_policy(ORDERS, "app", send=True)
+    after = shared_access.set_keys(ORDERS, "APP", primary=primary, secondary=secondary)
+    assert after.keys == (primary or before.primary_key, secondary or before.secondary_key)
+    assert shared_access.get_policy(ORDERS, "app") == after and after.rights == before.rights
+
+
+@pytest.mark.parametrize(
+    "key", ["", "short67", "x" * 65, "with space", "with;semicolon", "with\nline", "größer-als-acht", b"bytesbytes", 7]
+)
+def test_a_key_that_no_connection_string_can_hold_is_refused(key):
+    app = shared_access.create_policy("space", "app", send=True)
+    for call in (
+        lambda: shared_access.create_policy("space", "new", send=True, primary_key=key),
+        lambda: shared_access.create_policy("space", "new", send=True, secondary_key=key),
+        lambda: shared_access.set_keys("space", "app", primary=key),
+        lambda: shared_access.set_keys("space", "app", primary=GIVEN[0], secondary=key),
+    ):
+        with pytest.raises(InvalidArgument, match="a key must have 8 to 64 printable ASCII characters"):
+            call()
+    assert shared_access.get_policy("space", "app") == app
+    assert len(shared_access.list_policies("space")) == 2
+
+
 def test_changing_the_rights_keeps_the_keys():
     before = shared_access.create_policy(ORDERS, "app", send=True)
     after = shared_access.update_policy(ORDERS, "app", send=False, listen=True, manage=False)
@@ -114,6 +149,7 @@ def test_missing_policies_are_not_found():
         lambda: shared_access.get_policy("space", "none"),
         lambda: shared_access.delete_policy(ORDERS, "none"),
         lambda: shared_access.regenerate_key(ORDERS, "none"),
+        lambda: shared_access.set_keys(ORDERS, "none", primary=GIVEN[0]),
         lambda: shared_access.create_policy("nowhere", "p", send=True),
         lambda: shared_access.create_policy(EntityAddress("space", "nothing"), "p", send=True),
     ):
@@ -128,6 +164,7 @@ def test_reading_policies_requires_the_right_to_manage(scope):
         lambda: shared_access.list_policies(scope, actor=operator),
         lambda: shared_access.create_policy(scope, "p", send=True, actor=operator),
         lambda: shared_access.regenerate_key(scope, shared_access.ROOT_POLICY, actor=operator),
+        lambda: shared_access.set_keys(scope, shared_access.ROOT_POLICY, primary=GIVEN[0], actor=operator),
         lambda: shared_access.delete_policy(scope, shared_access.ROOT_POLICY, actor=operator),
     ):
         with pytest.raises(NotAuthorized):

@@ -319,6 +319,21 @@ def test_keys_and_the_clock_of_a_namespace_are_kept(shop):
     assert namespaces.get_clock(shop).now == now
 
 
+def test_a_new_policy_gets_the_keys_of_the_file_which_no_preview_shows(shop):
+    news = EntityAddress(shop, "news")
+    file, keys = exported(shop, with_keys=True), shared_access.get_policy(news, "reader").keys
+    shared_access.delete_policy(news, "reader")
+    assert not any(key in repr(preview_import(file)) for key in keys)
+    apply_import(file)
+    assert shared_access.get_policy(news, "reader").keys == keys
+
+
+def test_a_key_that_no_connection_string_can_hold_is_refused(shop):
+    key = shared_access.get_policy(EntityAddress(shop, "news"), "reader").primary_key
+    with pytest.raises(InvalidArgument, match="primary_key: a key must have"):
+        preview_import([line.replace(key, "two words") for line in exported(shop, with_keys=True)])
+
+
 def test_the_configuration_history_names_the_importing_user(shop):
     file = exported(shop)
     SERVICE_BUS["durations"](shop)

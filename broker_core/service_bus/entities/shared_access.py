@@ -8,6 +8,7 @@ a missing scope or policy, NotAuthorized, InvalidArgument.
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 MOST_CANDIDATES = 2000  # policies of one name that are searched for a key
+_KEY = re.compile("[!-:<-~]{8,64}")  # in a connection string, a semicolon ends it
 Scope = str | EntityAddress
 
 
@@ -69,13 +71,30 @@ def new_key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
+def checked_key(name: str, key: str | None) -> str | None:
+    """Return a key that is given. name: which key it is. Raises InvalidArgument."""
+    if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):
+        problem = "a key must have 8 to 64 printable ASCII characters without spaces and semicolons, such as 32 bytes in base64"
+        raise InvalidArgument(name, problem)
+    return key
+
+
 @use_case
 def create_policy(
-    scope: Scope, name: str, *, send: bool = False, listen: bool = False, manage: bool = False, actor: Actor | None = None
+    scope: Scope,
+    name: str,
+    *,
+    send: bool = False,
+    listen: bool = False,
+    manage: bool = False,
+    primary_key: str | None = None,
+    secondary_key: str | None = None,
+    actor: Actor | None = None,
 ) -> Steps[AccessPolicy]:
-    """Add a policy with new keys; at most 12 per scope. Raises EntityExists if the name is taken."""
+    """Add a policy with these keys, or new ones; at most 12 per scope. Raises EntityExists if the name is taken."""
     _authorize(actor, scope)
     check_policy_name(name)
+    keys = checked_key("primary_key", primary_key), checked_key("secondary_key", secondary_key)
     _require_a_right(send, listen, manage)
     if isinstance(scope, EntityAddress) and scope.topic:
         raise NotAllowed(
@@ -91,22 +110,31 @@ def create_policy(
         (present,) = yield call("count_policies", namespace_id=target.namespace_id, entity_id=target.entity_id)
         if present.n >= STRICT.policies_per_scope:
             raise NotAllowed(f"'{scope}' has {present.n} shared-access policies, the maximum. Delete one first.")
-        return (yield from insert(target.namespace_id, target.entity_id, name, send=send, listen=listen, manage=manage))
+        return (yield from insert(target.namespace_id, target.entity_id, name, *keys, send=send, listen=listen, manage=manage))
 
     return (yield Atomically(steps()))
 
 
 def insert(
-    namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool, primary_key: str | None = None
+    namespace_id: int,
+    entity_id: int | None,
+    name: str,
+    primary_key: str | None = None,
+    secondary_key: str | None = None,
+    /,
+    *,
+    send: bool,
+    listen: bool,
+    manage: bool,
 ) -> Steps[AccessPolicy]:
-    """Insert a policy; the caller's transaction has locked the scope's row. primary_key: None: a new one."""
+    """Insert a policy with these keys, which are checked, or new ones; the caller's transaction has locked the scope's row."""
     rows = yield call(
         "create_policy",
         namespace_id=namespace_id,
         entity_id=entity_id,
         name=name,
         primary_key=primary_key or new_key(),
-        secondary_key=new_key(),
+        secondary_key=secondary_key or new_key(),
         send=send,
         listen=listen,
         manage=manage,
@@ -220,6 +248,16 @@ def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Ac
     if which not in ("primary", "secondary"):
         raise InvalidArgument("which", f"{which!r} must be primary or secondary")
     return (yield Atomically(_update(scope, name, **{f"{which}_key": new_key()})))
+
+
+@use_case
+def set_keys(
+    scope: Scope, name: str, *, primary: str | None = None, secondary: str | None = None, actor: Actor | None = None
+) -> Steps[AccessPolicy]:
+    """Replace the keys that are given; what was signed with the old ones becomes invalid. Raises InvalidArgument."""
+    _authorize(actor, scope)
+    keys = {"primary_key": checked_key("primary", primary), "secondary_key": checked_key("secondary", secondary)}
+    return (yield Atomically(_update(scope, name, **keys)))
 
 
 @use_case
