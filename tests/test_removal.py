@@ -94,6 +94,8 @@ def test_a_family_is_removed_with_its_folders_and_commands(tree, family, name, p
         (tree / "broker_core" / "management" / "commands" / f"{command}.py").unlink()
     without_lines(tree / "broker_core" / "families.py", name)
     without_lines(tree / "explorer" / "families.py", pages)
+    if family == "queue_storage":
+        without_lines(tree / "broker_core" / "listener" / "front_ends.py", family)
     assert f"installed: {remaining}" in start(tree)
 
 
@@ -102,4 +104,5 @@ def test_a_family_is_removed_with_its_folders_and_commands(tree, family, name, p
 def test_a_front_end_is_removed_with_its_folder(tree):
     shutil.rmtree(tree / "broker_core" / "service_bus" / "http")
     without_lines(tree / "explorer" / "site" / "front_ends.py", "service_bus")
+    without_lines(tree / "broker_core" / "listener" / "front_ends.py", "service_bus")
     assert "installed: Service Bus, Queue Storage, RabbitMQ" in start(tree)

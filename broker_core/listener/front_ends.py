@@ -1,9 +1,21 @@
 """The front ends that the listener serves. To remove one, delete its folder and its two lines here."""
 
+from collections.abc import Iterator
+
 from broker_core.queue_storage import http as queue_storage_http
+from broker_core.service_bus import http as service_bus_http
 
-from .ports import HttpFrontEnd
+from . import ports
+from .amqp import AmqpFrontEnd
+from .ports import HttpFrontEnd, Port
 
-HTTP_FRONT_ENDS = [
+HTTP = [
+    HttpFrontEnd("SERVICE_BUS", "Service Bus REST", service_bus_http.application_at_root),
     HttpFrontEnd("QUEUE_STORAGE", "Queue Storage", queue_storage_http.application),
 ]
+AMQP: list[AmqpFrontEnd] = []
+
+
+def known_ports() -> Iterator[Port]:
+    """All ports of all front ends, those that are off too."""
+    return ports.known(HTTP, AMQP)

@@ -1,7 +1,7 @@
 """The ports of the listener, as the settings name them, and their sockets.
 
-Settings: LISTEN_HOST; for each front end NAME_PORT and NAME_TLS_PORT (0: none); TLS_CERTIFICATE and TLS_KEY, paths of PEM files,
-without which no TLS port is opened.
+Settings: LISTEN_HOST; the number of each port (0: off); TLS_CERTIFICATE and TLS_KEY, paths of PEM files, without which no TLS
+port is opened.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 
+from broker_core.wire.asgi import Application
 from broker_core.wire.endpoints import has_tls
 
+from .amqp import AmqpFrontEnd
+
 BACKLOG = 1024
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class PortTaken(Exception):
@@ -40,42 +41,79 @@ class HttpFrontEnd:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port that is to be opened. setting: which names it, by which it is passed to the process, too."""
+    """A port that may be opened. setting: which names it, by which it is passed to the process, too. serves: an HTTP front end,
+    or those of AMQP, of which the client chooses one."""
 
     setting: str
     title: str
     number: int
     is_tls: bool
-    front_end: HttpFrontEnd
+    serves: HttpFrontEnd | Sequence[AmqpFrontEnd]
 
 
-def known(front_ends: Sequence[HttpFrontEnd]) -> Iterator[Port]:
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """sockets: by the setting of their port. problems: a sentence for each port that could not be opened."""
+
+    sockets: dict[str, socket.socket]
+    problems: list[str]
+
+
+def known(http: Iterable[HttpFrontEnd], amqp: Sequence[AmqpFrontEnd]) -> Iterator[Port]:
     """All ports, those that are off (0) too."""
-    for front_end in front_ends:
-        for setting, is_tls in ((f"{front_end.name}_PORT", False), (f"{front_end.name}_TLS_PORT", True)):
-            number = getattr(settings, setting, 0)
-            yield Port(setting, f"{front_end.title}{' over TLS' if is_tls else ''}", number, is_tls, front_end)
+    for front_end in http:
+        yield from _pair(f"{front_end.name}_PORT", f"{front_end.name}_TLS_PORT", front_end.title, front_end)
+    yield from _pair("AMQP_PORT", "AMQPS_PORT", "AMQP", amqp)
 
 
-def wanted(front_ends: Sequence[HttpFrontEnd]) -> Iterator[Port]:
-    """The ports that are on."""
-    for port in known(front_ends):
-        if port.number and (not port.is_tls or has_tls()):
-            yield port
+def _pair(plain: str, tls: str, title: str, serves: HttpFrontEnd | Sequence[AmqpFrontEnd]) -> Iterator[Port]:
+    yield Port(plain, title, getattr(settings, plain), False, serves)
+    yield Port(tls, f"{title} over TLS", getattr(settings, tls), True, serves)
+
+
+def open_all(ports: Iterable[Port]) -> Opened:
+    """Open the ports that are on. TLS ports are open only with a certificate."""
+    opened = Opened({}, _problems_of_tls())
+    opens_tls = has_tls() and not opened.problems
+    for port in ports:
+        if port.number and (opens_tls or not port.is_tls):
+            try:
+                opened.sockets[port.setting] = bind(port)
+            except PortTaken as problem:
+                opened.problems.append(str(problem))
+    return opened
+
+
+def _problems_of_tls() -> list[str]:
+    if not settings.TLS_CERTIFICATE and not settings.TLS_KEY:
+        return []
+    try:
+        tls_context()
+    except BadCertificate as problem:
+        return [str(problem)]
+    return []
 
 
 def tls_context() -> ssl.SSLContext:
     """For the TLS ports: TLS 1.2 and later. Raises BadCertificate."""
+    if not has_tls():
+        given, missing = ("TLS_CERTIFICATE", "TLS_KEY") if settings.TLS_CERTIFICATE else ("TLS_KEY", "TLS_CERTIFICATE")
+        raise BadCertificate(f"No TLS port is open: {given} is set, and {missing} is not. Set both to PEM files, or neither.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(settings.TLS_CERTIFICATE, settings.TLS_KEY)
-    except (OSError, ssl.SSLError) as problem:
+        context.load_cert_chain(settings.TLS_CERTIFICATE, settings.TLS_KEY, password=_no_password)
+    except (OSError, ValueError) as problem:  # also ssl.SSLError
         raise BadCertificate(
-            f"The certificate {settings.TLS_CERTIFICATE} or its key {settings.TLS_KEY} cannot be used: {problem}. "
-            "Set TLS_CERTIFICATE and TLS_KEY to PEM files, or neither."
+            f"No TLS port is open: the certificate {settings.TLS_CERTIFICATE} or its key {settings.TLS_KEY} cannot be used "
+            f"({problem}). Set TLS_CERTIFICATE and TLS_KEY to PEM files, or neither."
         ) from problem
     return context
+
+
+def _no_password() -> str:
+    """Called for an encrypted key, which OpenSSL would ask the terminal for otherwise."""
+    raise ValueError("the key is encrypted; use one without a password")
 
 
 def bind(port: Port) -> socket.socket:
@@ -100,4 +138,4 @@ def _why(port: Port, problem: Exception) -> str:
         return f"{what} is in use by another program, and clients cannot connect there. Set {port.setting} to another, or to 0."
     if code == errno.EACCES:
         return f"{what} requires root. Set {port.setting} to a port above 1023, or to 0."
-    return f"{what} cannot be used: {problem}. Set {port.setting} or LISTEN_HOST."
+    return f"{what} cannot be used: {problem}. Set {port.setting} to another port, or LISTEN_HOST to an address of this machine."

@@ -346,6 +346,7 @@ class Migration(migrations.Migration):
                 ("label", models.CharField(max_length=255)),
                 ("started_at", models.DateTimeField()),
                 ("lease_until", models.DateTimeField()),
+                ("listener", models.JSONField(null=True)),
             ],
             options={
                 "db_table": "vitrine_broker_process",

@@ -80,12 +80,14 @@ class Policy(models.Model):
 
 
 class BrokerProcess(models.Model):
-    """A process with connections. While it runs it holds an advisory lock on its epoch and renews its lease."""
+    """A process with connections, or a listener. While it runs it holds an advisory lock on its epoch and renews its lease.
+    listener: what it listens on (broker_core/listener/status.py); NULL: it is none."""
 
     epoch = models.BigAutoField(primary_key=True)
     label = models.CharField(max_length=255)
     started_at = models.DateTimeField()
     lease_until = models.DateTimeField()  # real time
+    listener = models.JSONField(null=True)
 
     class Meta:
         db_table = "vitrine_broker_process"

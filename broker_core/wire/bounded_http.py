@@ -1,5 +1,6 @@
-"""Limits of HTTP connections: the size of a request's head, the time for it and for the body, idle time, and the connections per
-address. A request has exactly one Host header (RFC 9112, section 3.2).
+"""Limits of HTTP connections: the size of a request's head, the time for it and for the body, idle time, requests that are
+pipelined, output that the peer does not read, and the connections per address. A request has exactly one Host header (RFC 9112,
+section 3.2).
 
 uvicorn's httptools protocol has no such limits: it collects a request line of any length, in quadratic time.
 """
@@ -10,8 +11,10 @@ from asyncio import TimerHandle
 from http import HTTPStatus
 
 from django.conf import settings
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from .connections import Connection, Refusal
 from .http.clients import CONNECTION
 
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
@@ -19,6 +22,7 @@ HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further reque
 BODY_SECONDS = 20.0  # in which LEAST_BODY_BYTES of a body must arrive, or its end
 LEAST_BODY_BYTES = 64 * 1024
 IDLE_SECONDS = 75  # between two requests. With uvicorn's 5 s, clients often send while the connection is being closed
+SLICE_BYTES = 8 * 1024  # of input that are parsed at once: pipelined requests of a slice wait, further input stays unparsed
 LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that the client can read the response
 
 
@@ -26,12 +30,30 @@ class _Refused(Exception):
     """Raised in a parser callback to stop the parser."""
 
 
-class BoundedHttp(HttpToolsProtocol):
-    """One connection. `settings.CONNECTIONS_PER_ADDRESS`: the maximum for an address; 0: unlimited."""
+class _Flow(FlowControl):
+    """Nothing is read while the peer does not read, or while input waits to be parsed (`held`)."""
 
-    def __init__(self, *args, **kwargs):
+    held = False
+
+    def resume_reading(self) -> None:
+        if not (self.write_paused or self.held):
+            super().resume_reading()
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection.
+
+    connection: of a listener, which has limited and counted it; None: at most `settings.CONNECTIONS_PER_ADDRESS` of this server
+    for an address; 0: unlimited.
+    """
+
+    def __init__(self, *args, connection: Connection | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.timeout_keep_alive = IDLE_SECONDS
+        self._connection = connection
+        self._head_seconds = HEAD_SECONDS if connection is None else connection.limits.handshake_seconds
+        self.flow: _Flow = None  # type: ignore[assignment]
+        self._held = b""  # input that waits until earlier requests are answered
         self._pending = 0  # bytes received since the last complete head or body data
         self._head_bytes = 0
         self._in_message = False  # between the end of a head and the end of its message
@@ -45,6 +67,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
+        self.flow = _Flow(transport)
+        if self._connection is not None:
+            self._connection.opened(transport)
         if self._is_one_too_many():
             self._write_refusal(HTTPStatus.TOO_MANY_REQUESTS, "Too many connections from this address.")
             transport.close()
@@ -54,22 +79,65 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
         self._end_looks()
+        self._held = b""
+        if self._connection is not None:
+            self._connection.closed()
         super().connection_lost(exc)
         # Without this circle of references, the memory of a connection is free at once.
         self.scope = None  # type: ignore[assignment]
 
     def _is_one_too_many(self) -> bool:
         limit = settings.CONNECTIONS_PER_ADDRESS
-        if not limit or self.client is None or len(self.connections) <= limit:
+        if self._connection is not None or not limit or self.client is None or len(self.connections) <= limit:
             return False
         clients = (getattr(other, "client", None) for other in self.connections)  # WebSockets are among them
         return sum(client is not None and client[0] == self.client[0] for client in clients) > limit
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.flow.pause_reading()
+        if self._connection is not None:
+            self._connection.writing_paused()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._connection is not None:
+            self._connection.writing_resumed()
+        if not self.pipeline:
+            self.flow.resume_reading()
+
     # Bytes
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
-            return
+        if self._held:
+            self._held += data
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse as much as is answered before the next requests: those of a slice that are pipelined."""
+        for start in range(0, len(data), SLICE_BYTES):
+            if self._refused or self.transport.is_closing() or self not in self.connections:  # not: it is a WebSocket now
+                return
+            if self.pipeline:
+                self._held = data[start:]
+                self.flow.held = True
+                self.flow.pause_reading()
+                return
+            self._parse_slice(data[start : start + SLICE_BYTES])
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._held and not self.pipeline:
+            self.loop.call_soon(self._parse_held)
+
+    def _parse_held(self) -> None:
+        data, self._held, self.flow.held = self._held, b"", False
+        if not self.pipeline:
+            self.flow.resume_reading()
+        self._parse(data)
+
+    def _parse_slice(self, data: bytes) -> None:
         if not self._in_message:
             self._start_deadline()
         self._pending += len(data)
@@ -121,7 +189,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_deadline(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+            self._deadline = self.loop.call_later(self._head_seconds, self._head_is_late)
 
     def _end_deadline(self) -> None:
         if self._deadline is not None:
@@ -134,8 +202,12 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self.pipeline or (self.cycle is not None and not self.cycle.response_complete):
             self._start_deadline()  # an earlier request of this connection is still being answered
-        elif self._pending:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The request's head was not complete within {HEAD_SECONDS:.0f} seconds.")
+            return
+        if self._connection is not None:
+            self._connection.refused(Refusal.HANDSHAKE)
+        if self._pending:
+            text = f"The request's head was not complete within {self._head_seconds:.0f} seconds."
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, text)
         else:
             self.transport.close()
 
@@ -182,7 +254,7 @@ class BoundedHttp(HttpToolsProtocol):
         )
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
-        self._refused = True
+        self._refused, self._held, self.flow.held = True, b"", False
         self._end_deadline()
         self._write_refusal(status, text)
         self.flow.resume_reading()
@@ -191,9 +263,14 @@ class BoundedHttp(HttpToolsProtocol):
         self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def _write_refusal(self, status: HTTPStatus, text: str) -> None:
-        body = text.encode()
-        head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
-        self.transport.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
+        self.transport.write(refusal(status, text))
+
+
+def refusal(status: HTTPStatus, text: str) -> bytes:
+    """A whole answer, after which the connection ends."""
+    body = text.encode()
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
 
 
 def _host_problem(headers: list[tuple[bytes, bytes]], http_version: str) -> str:

@@ -48,8 +48,19 @@ BODY_LIMITS = {  # of pages that accept files from signed-in users
 
 # --- network clients: see broker_core/listener ------------------------------------------------------------------------
 LISTEN_HOST = environment.get("LISTEN_HOST") or "127.0.0.1"
+AMQP_PORT = whole_number("AMQP_PORT", environment.get("AMQP_PORT"), default=5672)
+AMQPS_PORT = whole_number("AMQPS_PORT", environment.get("AMQPS_PORT"), default=5671)
+SERVICE_BUS_PORT = whole_number("SERVICE_BUS_PORT", environment.get("SERVICE_BUS_PORT"), default=5300)
+SERVICE_BUS_TLS_PORT = whole_number("SERVICE_BUS_TLS_PORT", environment.get("SERVICE_BUS_TLS_PORT"), default=5301)
 QUEUE_STORAGE_PORT = whole_number("QUEUE_STORAGE_PORT", environment.get("QUEUE_STORAGE_PORT"), default=10001)
 QUEUE_STORAGE_TLS_PORT = whole_number("QUEUE_STORAGE_TLS_PORT", environment.get("QUEUE_STORAGE_TLS_PORT"), default=10011)
+LISTEN_CONNECTIONS = whole_number("LISTEN_CONNECTIONS", environment.get("LISTEN_CONNECTIONS"), default=1000)
+LISTEN_CONNECTIONS_PER_ADDRESS = whole_number(
+    "LISTEN_CONNECTIONS_PER_ADDRESS", environment.get("LISTEN_CONNECTIONS_PER_ADDRESS"), default=200
+)
+LISTEN_HANDSHAKE_SECONDS = whole_number("LISTEN_HANDSHAKE_SECONDS", environment.get("LISTEN_HANDSHAKE_SECONDS"), default=10)
+LISTEN_UNREAD_KB = whole_number("LISTEN_UNREAD_KB", environment.get("LISTEN_UNREAD_KB"), default=1024)
+LISTEN_UNREAD_SECONDS = whole_number("LISTEN_UNREAD_SECONDS", environment.get("LISTEN_UNREAD_SECONDS"), default=60)
 TLS_CERTIFICATE = environment.get("TLS_CERTIFICATE", "")  # paths of PEM files
 TLS_KEY = environment.get("TLS_KEY", "")
 WELL_KNOWN_KEYS = one_of("WELL_KNOWN_KEYS", environment.get("WELL_KNOWN_KEYS"), ("loopback", "everywhere", "off"))
@@ -224,6 +235,8 @@ LOGGING = {
     "loggers": {
         "django.request": {"level": "ERROR"},  # 404 and 403 are not logged
         "uvicorn.error": {"filters": ["limit_repeats"]},  # malformed requests and frames, connections that end early
+        "broker_core.listener.accepting": {"filters": ["limit_repeats"]},  # connections over the limits, failed handshakes
+        "broker_core.listener.amqp": {"filters": ["limit_repeats"]},  # protocols that are not served
         "celery.beat": {"level": "WARNING"},  # two lines a second otherwise
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},

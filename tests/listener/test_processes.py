@@ -35,6 +35,7 @@ def texts(queue):
     return [message.text for message in queue_storage.peek(queue, 32)]
 
 
+@pytest.mark.slow
 def test_a_killed_listener_loses_nothing_and_starts_again_on_its_sockets(listener_process, queue):
     put(listener_process, queue)
     listener_process.kill()
@@ -44,6 +45,7 @@ def test_a_killed_listener_loses_nothing_and_starts_again_on_its_sockets(listene
     assert len(texts(queue)) == 2
 
 
+@pytest.mark.slow
 def test_sigterm_ends_it_and_clients_that_connect_meanwhile_are_served_by_the_next(listener_process, queue):
     with connected(listener_process, queue) as idle:
         assert idle.request("GET", "/orders/messages", "peekonly=true").status == 200
@@ -52,6 +54,7 @@ def test_sigterm_ends_it_and_clients_that_connect_meanwhile_are_served_by_the_ne
     put(listener_process, queue)
 
 
+@pytest.mark.slow
 def test_two_processes_serve_one_database(listener_process, queue):
     with closing(ListenerProcess().start()) as other:
         put(listener_process, queue)

@@ -16,14 +16,23 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
 from tests.eventually import eventually
 
+if TYPE_CHECKING:
+    from broker_core.listener.ports import Port
+    from broker_core.listener.status import Listening
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-PORTS = ("QUEUE_STORAGE_PORT",)  # the settings of the ports that are opened unless others are named
+PORTS = (
+    "QUEUE_STORAGE_PORT",
+    "SERVICE_BUS_PORT",
+    "AMQP_PORT",
+)  # the settings of the ports that are opened unless others are named
 
 
 def free_socket() -> socket.socket:
@@ -36,10 +45,11 @@ class Ports:
 
     def __init__(self, settings: Sequence[str] = PORTS):
         self.sockets = {setting: free_socket() for setting in settings}
+        self.numbers: dict[str, int] = {setting: listening.getsockname()[1] for setting, listening in self.sockets.items()}
 
     def port(self, setting: str = PORTS[0]) -> int:
         """The number of a port, such as that of QUEUE_STORAGE_PORT."""
-        return self.sockets[setting].getsockname()[1]
+        return self.numbers[setting]
 
     def connect(self, setting: str = PORTS[0]) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port(setting)), timeout=30)
@@ -50,15 +60,20 @@ class Ports:
 
 
 class ListenerThread(Ports):
-    """A listener in a thread of this process."""
+    """A listener in a thread of this process. known: the ports that there are; None: those of the product."""
+
+    def __init__(self, settings: Sequence[str] = PORTS, known: Sequence[Port] | None = None):
+        super().__init__(settings)
+        self._known = known
 
     def start(self) -> None:
-        from broker_core.listener import ports
-        from broker_core.listener.front_ends import HTTP_FRONT_ENDS
+        import uvloop
+
+        from broker_core.listener.front_ends import known_ports
         from broker_core.listener.server import Listener
 
-        opened = [port for port in ports.known(HTTP_FRONT_ENDS) if port.setting in self.sockets]
-        self._loop = asyncio.new_event_loop()
+        opened = [port for port in self._known or known_ports() if port.setting in self.sockets]
+        self._loop = uvloop.new_event_loop()
         self._listener = Listener(opened, self.sockets)
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
         self._thread.start()
@@ -67,9 +82,18 @@ class ListenerThread(Ports):
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._listener.run())
 
-    def stop(self) -> None:
+    @property
+    def state(self) -> Listening:
+        return self._listener.state()
+
+    def ask_to_stop(self) -> None:
         with suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._listener.stop)
+
+    def stop(self) -> None:
+        """Stop it, and wait until it has stopped."""
+        if self._thread.is_alive():
+            self.ask_to_stop()
         self._thread.join(15)
         assert not self._thread.is_alive(), "the listener does not stop"
 
@@ -143,9 +167,9 @@ def database_url_of_tests() -> str:
 
 
 @contextmanager
-def listening(settings: Sequence[str] = PORTS) -> Iterator[ListenerThread]:
+def listening(settings: Sequence[str] = PORTS, known: Sequence[Port] | None = None) -> Iterator[ListenerThread]:
     """A listener in a thread, while the block runs."""
-    with closing(ListenerThread(settings)) as served:
+    with closing(ListenerThread(settings, known)) as served:
         served.start()
         try:
             yield served

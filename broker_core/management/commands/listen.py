@@ -1,13 +1,21 @@
 """manage.py listen: serves network clients."""
 
 import asyncio
+import resource
 import socket
+from collections.abc import Sequence
+from contextlib import suppress
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.listener import ports
-from broker_core.listener.front_ends import HTTP_FRONT_ENDS
+from broker_core.listener.front_ends import known_ports
+from broker_core.listener.ports import Opened, Port
 from broker_core.listener.server import Listener
+from broker_core.store import connections
+
+OTHER_FILES = 200  # descriptors that the process needs besides those of its connections
 
 
 class Command(BaseCommand):
@@ -19,35 +27,59 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="SETTING=FD",
-            help="a listening socket that is passed to this process, such as QUEUE_STORAGE_PORT=7; other ports are not opened",
+            help="a listening socket that is passed to this process, such as QUEUE_STORAGE_PORT=7; no other ports are opened",
+        )
+        parser.add_argument(
+            "--problem",
+            action="append",
+            default=[],
+            metavar="TEXT",
+            help="why a port could not be opened by the process that passes the sockets; the explorer shows it",
         )
 
-    def handle(self, *, socket: list[str], **options):
+    def handle(self, *, socket: list[str], problem: list[str], **options):
         import uvloop
 
-        wanted = list(ports.wanted(HTTP_FRONT_ENDS))
+        opened = Opened(_passed(socket), problem) if socket else ports.open_all(known_ports())
+        open_ports = [port for port in known_ports() if port.setting in opened.sockets]
+        if not socket:
+            for text in opened.problems:
+                self.stderr.write(text)
+        if not open_ports:
+            raise CommandError("No port is open. Set one, such as QUEUE_STORAGE_PORT=10001.")
+        for port in open_ports:
+            self.stdout.write(f"{port.title} at port {opened.sockets[port.setting].getsockname()[1]}")
+        self.stdout.flush()
+        _allow_connections(settings.LISTEN_CONNECTIONS)
         try:
-            sockets = _passed(socket) if socket else {port.setting: ports.bind(port) for port in wanted}
-            open_ports = [port for port in wanted if port.setting in sockets]
-            if not open_ports:
-                raise CommandError("All ports are off. Set one, such as QUEUE_STORAGE_PORT=10001.")
-            for port in open_ports:
-                self.stdout.write(f"{port.title} at port {sockets[port.setting].getsockname()[1]}")
-            self.stdout.flush()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(open_ports, sockets))
-        except (ports.PortTaken, ports.BadCertificate) as problem:
-            raise CommandError(str(problem)) from problem
+                runner.run(_serve(open_ports, opened))
+        except ports.BadCertificate as bad:
+            raise CommandError(str(bad)) from bad
+        finally:
+            connections.close_all()
 
 
-async def _serve(open_ports, sockets):
-    await Listener(open_ports, sockets).run()
+async def _serve(open_ports: Sequence[Port], opened: Opened) -> None:
+    await Listener(open_ports, opened.sockets, opened.problems).run(recorded=True)
+
+
+def _allow_connections(count: int) -> None:
+    """Raise this process's limit of open files, as far as it may, so that it has enough for its connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 def _passed(given: list[str]) -> dict[str, socket.socket]:
+    settings_of_ports = {port.setting for port in known_ports()}
     sockets = {}
     for text in given:
         setting, _, number = text.partition("=")
+        if setting not in settings_of_ports:
+            raise CommandError(f"--socket {text} names no port; use one of {', '.join(sorted(settings_of_ports))}.")
         try:
             sockets[setting] = socket.socket(fileno=int(number))
         except (ValueError, OSError) as problem:

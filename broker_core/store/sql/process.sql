@@ -28,3 +28,18 @@ UPDATE vitrine_broker_process SET lease_until = to_timestamp(0)
        -- include: epoch_key
        )
 RETURNING epoch;
+
+-- name: record_listener
+-- Store what a process listens on, and what it refused. No row: the process was declared dead, which is final.
+UPDATE vitrine_broker_process SET listener = %(listener)s::text::jsonb
+ WHERE epoch = %(epoch)s AND lease_until > to_timestamp(0)
+RETURNING epoch;
+
+-- name: read_listeners
+-- The processes that listen, the oldest first. One that was killed is left out at once, as its lock is free.
+SELECT epoch, label, started_at, listener FROM vitrine_broker_process
+ WHERE listener IS NOT NULL AND lease_until > clock_timestamp()
+   AND NOT pg_try_advisory_xact_lock_shared(
+       -- include: epoch_key
+       )
+ ORDER BY epoch;
