@@ -9,6 +9,8 @@
 #             each followed by a check of all invariants (python -m tests.soak.recomputation, or kills_of_jobs: of the analyses)
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
+# make test-clients   official clients, unmodified, on a listener: azure-storage-queue, Celery, curl, @azure/storage-queue if there is
+#             npm; and the port against the Python API (make test-clients SEED=7 SCRIPTS=200)
 # make test-azurite   the same for storage queues and Azurite, installed with npm if missing (make test-azurite SEED=7 SCRIPTS=200)
 # make test-spark  every job of the analyses on a standalone Spark cluster, against local mode (as root: also in a network namespace)
 # make clean  remove the virtual environment, not the data
@@ -21,7 +23,7 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test test-slow test-quick test-quarantine test-rabbitmq test-azurite test-spark lint bench soak mutants clean
+.PHONY: up test test-slow test-quick test-quarantine test-clients test-rabbitmq test-azurite test-spark lint bench soak mutants clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
@@ -53,6 +55,13 @@ test-rabbitmq: export VITRINE_DIFFERENTIAL := yes
 test-rabbitmq: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.differential.server
 	@$(IN_VENV) -m pytest tests/differential -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
+
+# Not part of `test`: it has the same stories for each client, and takes some minutes.
+test-clients: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
+test-clients: export VITRINE_CLIENTS := yes
+test-clients: $(VENV)/dev.stamp
+	@$(IN_VENV) -m tests.official_clients.node.installed
+	@$(PYTEST) tests/official_clients -q $(ARGS); code=$$?; $(stop_databases); exit $$code
 
 test-azurite: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test-azurite: export VITRINE_DIFFERENTIAL := yes

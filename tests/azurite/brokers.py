@@ -1,4 +1,4 @@
-"""Two services with the same handles: Azurite through Microsoft's client, and the core through its Python API.
+"""Three services with the same handles: Azurite and the listener's port by Microsoft's client, and the core by its Python API.
 
 Times are whole seconds. What is refused is told as the wire has it: the status, the code, and what the parameter was and may be.
 """
@@ -24,8 +24,6 @@ from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage.rules.errors import StorageRefusal
 from tests.differential.comparison import Told
-
-from .server import ACCOUNT
 
 TICK = timedelta(milliseconds=10)  # what the core's clock goes on by with each call: no two of them are at the same time
 NEVER = 9999
@@ -113,21 +111,33 @@ class Service(Told):
     def peeked(self) -> list[str]:
         return [seen.text for seen in self.peek(32)]
 
+    def close(self) -> None:
+        """End its connections."""
 
-class Azurite(Service):
-    """The emulator. What the client would refuse by itself is put into the query behind its back."""
+    def _try(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (HttpResponseError, BrokerError) as refused:
+            return self._refused(refused)
 
-    def __init__(self, server: Any, name: str):
+    def _refused(self, refused: Any) -> str:
+        """The text of a refusal."""
+        raise NotImplementedError
+
+
+class Wire(Service):
+    """A service that is called by Microsoft's client. What that would refuse by itself is put into the query behind its back."""
+
+    def __init__(self, url: str, key: str, name: str):
         super().__init__(name)
-        credential = {"account_name": ACCOUNT, "account_key": server.key}
+        credential = {"account_name": url.rpartition("/")[2], "account_key": key}
         self._session = requests.Session()
         transport = RequestsTransport(session=self._session, session_owner=False)
-        self._service = QueueServiceClient(server.url, credential=credential, retry_total=0, transport=transport)
+        self._service = QueueServiceClient(url, credential=credential, retry_total=0, transport=transport)
         self._answer: Any = None
 
-    def wait(self, seconds: float) -> None:
-        self._session.close()  # Node.js closes what is idle for 5 s, under the next request; none is sent twice
-        time.sleep(seconds)
+    def close(self) -> None:
+        self._session.close()
 
     def create(self, name: str = "", metadata: dict[str, str] | None = None) -> str:
         """created, there, or the refusal."""
@@ -193,29 +203,67 @@ class Azurite(Service):
         self._answer = answer.http_response
 
     def _answered_at(self) -> datetime:
-        """The service's time of its last answer, by which it reckoned."""
+        """The service's time of its last answer, by which it reckoned, in whole seconds."""
+        raise NotImplementedError
+
+    def _refused(self, refused: Any) -> str:
+        if refused.response is None:
+            raise refused
+        return _refusal_of(refused.response)
+
+
+class Azurite(Wire):
+    """The emulator, whose clock is the real one."""
+
+    def __init__(self, server: Any, name: str):
+        super().__init__(server.url, server.key, name)
+
+    def wait(self, seconds: float) -> None:
+        self.close()  # Node.js closes what is idle for 5 s, under the next request; none is sent twice
+        time.sleep(seconds)
+
+    def _answered_at(self) -> datetime:
         return parsedate_to_datetime(self._answer.headers["date"])
 
-    def _try(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except HttpResponseError as refused:
-            if refused.response is None:
-                raise
-            return _refusal_of(refused.response)
 
+class Stepped(Service):
+    """A service with an account of its own, whose clock goes on as a story waits, and by a tick with each call."""
 
-class Core(Service):
-    """The core, with an account of its own, whose clock goes on as a story waits, and by a tick with each call."""
+    account: str
 
-    def __init__(self, account: str, name: str):
-        super().__init__(name)
+    def pause(self, account: str) -> None:
         self.account = account
-        queue_storage.ensure_account(account)
         self._now = namespaces.pause_clock(account).now
 
     def wait(self, seconds: float) -> None:
         self._step(timedelta(seconds=seconds))
+
+    def _step(self, by: timedelta) -> None:
+        self._now = namespaces.step_clock(self.account, by).now
+
+    def _try(self, call: Callable[[], Any]) -> Any:
+        self._step(TICK)
+        return super()._try(call)
+
+
+class Port(Stepped, Wire):
+    """The listener's port. url: of the account there."""
+
+    def __init__(self, url: str, key: str, name: str):
+        super().__init__(url, key, name)
+        self.pause(url.rpartition("/")[2])
+
+    def _answered_at(self) -> datetime:
+        return self._now.replace(microsecond=0)
+
+
+class Core(Stepped):
+    """The core itself."""
+
+    def __init__(self, account: str, name: str):
+        super().__init__(name)
+        queue_storage.ensure_account(account)
+        self.pause(account)
 
     def create(self, name: str = "", metadata: dict[str, str] | None = None) -> str:
         outcome = self._try(lambda: queue_storage.create_queue(self._at(name or self.name), metadata=metadata))
@@ -277,17 +325,10 @@ class Core(Service):
     def _at(self, queue: str) -> EntityAddress:
         return EntityAddress(self.account, queue)
 
-    def _step(self, by: timedelta) -> None:
-        self._now = namespaces.step_clock(self.account, by).now
-
-    def _try(self, call: Callable[[], Any]) -> Any:
-        self._step(TICK)
-        try:
-            return call()
-        except BrokerError as refused:
-            if isinstance(refused, StorageRefusal):
-                return _refusal(refused.status, refused.code, refused.details)
-            return f"{type(refused).__name__} {refused}"
+    def _refused(self, refused: Any) -> str:
+        if isinstance(refused, StorageRefusal):
+            return _refusal(refused.status, refused.code, refused.details)
+        return f"{type(refused).__name__} {refused}"
 
 
 def _done(_: Any) -> str:

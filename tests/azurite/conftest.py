@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.differential.comparison import report
-from tests.fixtures import *  # noqa: F403
+from tests.official_clients.conftest import make_account  # noqa: F401 - a fixture
 
 from . import server
+from .telling import always_refreshed  # noqa: F401 - a fixture
 
 collect_ignore_glob = [] if os.environ.get("VITRINE_DIFFERENTIAL") else ["test_*.py"]
 logging.getLogger("azure").setLevel(logging.ERROR)  # a line for each request

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from broker_core import namespaces
 
-from .brokers import Azurite, Changed, Core, Handle, Seen, Service, Stored
+from .brokers import Azurite, Changed, Core, Handle, Port, Seen, Service, Stored
 
 PHASE = 2  # seconds
 NEVER_SEEN = 1001  # seconds: long after any script
@@ -42,8 +42,9 @@ Script = tuple[Step, ...]
 
 @dataclass
 class Difference:
-    """The first step after which the services tell different things."""
+    """The first step after which two services tell different things. who: is compared with the core."""
 
+    who: str
     script: Script
     at: int
     theirs: Any
@@ -51,7 +52,7 @@ class Difference:
 
     def __str__(self) -> str:
         steps = "\n".join(f"    {step}" for step in self.script[: self.at + 1])
-        return f"{steps}\n  Azurite: {self.theirs!r}\n  here:    {self.ours!r}"
+        return f"{steps}\n  {self.who + ':':9}{self.theirs!r}\n  here:    {self.ours!r}"
 
 
 class TooSlow(Exception):
@@ -242,7 +243,7 @@ class AzuriteTeller(Teller):
         return self.began + self.phase * PHASE
 
 
-class CoreTeller(Teller):
+class SteppedTeller(Teller):
     """By the account's own clock."""
 
     def begin(self) -> None:
@@ -254,15 +255,36 @@ class CoreTeller(Teller):
 
 
 class Comparison:
-    """Tells scripts to a running Azurite and to the core. too_slow: how many were not compared, for want of a free machine."""
+    """Tells scripts to another service and to the core. account: in the core."""
+
+    who: str
+
+    def __init__(self, account: str):
+        self._account = account
+        self._names = (f"script-{number}" for number in itertools.count(1))
+
+    def differences(self, scripts: Iterable[Script]) -> list[Difference | None]:
+        """Of each script, in order; None where both tell the same."""
+        raise NotImplementedError
+
+    def _compared(self, script: Script, name: str, theirs: list[Any]) -> Difference | None:
+        ours = SteppedTeller(Core(self._account, name)).tell(script)
+        both = enumerate(zip(theirs, ours, strict=True))
+        return next((Difference(self.who, script, at, left, other) for at, (left, other) in both if left != other), None)
+
+
+class WithAzurite(Comparison):
+    """server: a running Azurite. too_slow: how many scripts were not compared, for want of a free machine."""
+
+    who = "Azurite"
 
     def __init__(self, server: Any, account: str):
-        self._server, self._account = server, account
-        self._names = (f"script-{number}" for number in itertools.count(1))
+        super().__init__(account)
+        self._server = server
         self.too_slow = 0
 
     def differences(self, scripts: Iterable[Script]) -> list[Difference | None]:
-        """Of each script, in order; None where both tell the same, or where Azurite was too slow each time."""
+        """None also where Azurite was too slow each time."""
         waiting = list(enumerate(scripts))
         found: list[Difference | None] = [None] * len(waiting)
         for at_once in AT_ONCE:
@@ -284,10 +306,27 @@ class Comparison:
         except TooSlow:
             return None
 
-    def _compared(self, script: Script, name: str, theirs: list[Any]) -> Difference | None:
-        ours = CoreTeller(Core(self._account, name)).tell(script)
-        both = enumerate(zip(theirs, ours, strict=True))
-        return next((Difference(script, at, left, other) for at, (left, other) in both if left != other), None)
+
+class WithPort(Comparison):
+    """port_of: makes the service of a queue's name."""
+
+    who = "port"
+
+    def __init__(self, port_of: Callable[[str], Port], account: str):
+        super().__init__(account)
+        self._port_of = port_of
+
+    def differences(self, scripts: Iterable[Script]) -> list[Difference | None]:
+        return [
+            self._compared(script, name, self._port(script, name)) for script, name in zip(scripts, self._names, strict=False)
+        ]
+
+    def _port(self, script: Script, name: str) -> list[Any]:
+        port = self._port_of(name)
+        try:
+            return SteppedTeller(port).tell(script)
+        finally:
+            port.close()
 
 
 # Shortening

@@ -1,4 +1,5 @@
-"""The core against Azurite: the same story, the same facts, but for the differences that are meant; and random scripts."""
+"""The core, the port and Azurite: the same story, the same facts, but for the differences from Azurite that are meant; and random
+scripts."""
 
 import itertools
 import os
@@ -6,12 +7,12 @@ import time
 
 import pytest
 
-from broker_core.queue_storage import getting
 from tests.differential.comparison import compare, note
 
-from .brokers import Azurite, Core
-from .scripts import Comparison, made, shortest
+from .brokers import Azurite, Core, Port
+from .scripts import WithAzurite, WithPort
 from .stories import STORIES
+from .telling import AT_THE_PORT, SHORTEN_FOR, facts_of, fail_shortest
 
 NO_CODE = "QS-910: each refusal here has its code and details; Azurite's has none"
 NOT_CHECKED = "names are C# identifiers, as the documents say; Azurite does not check them"
@@ -37,46 +38,30 @@ MEANT: dict[tuple[str, str], str] = {
     ): "QS-901: what has expired does not count; Azurite's does until somebody looks",
 }
 SCRIPTS = int(os.environ.get("SCRIPTS") or 40)
-SHORTEN_FOR = 180  # seconds
 
 _numbers = itertools.count(1)
 pytestmark = pytest.mark.usefixtures("always_refreshed")
 
 
-@pytest.fixture
-def always_refreshed(monkeypatch):
-    """However slow the machine is: a get that finds too little looks from the beginning."""
-    monkeypatch.setattr(getting, "CHEAP_REFRESH", float("inf"))
-
-
 @pytest.mark.parametrize("name", STORIES)
-def test_scripted_operations_agree_with_azurite(azurite, broker_database, name):
+def test_scripted_operations_agree_with_azurite(azurite, make_account, name):
+    """The port and the core tell the same, and Azurite tells otherwise only what is listed."""
     number = next(_numbers)
-    queue = f"story-{number}"
-    compare("Azurite", name, facts_of(Azurite(azurite, queue), name), facts_of(Core(f"account{number}", queue), name), MEANT)
-
-
-def facts_of(service, name):
-    """The facts of a story. It is told of a queue that is there and empty."""
-    began = time.monotonic()
-    service.create()
-    STORIES[name](service)
-    service.drop()
-    assert time.monotonic() - began < 60
-    return service.facts
+    queue, account = f"story-{number}", make_account(f"port{number}")
+    core = facts_of(Core(f"account{number}", queue), name)
+    compare("port", name, facts_of(Port(account.url, account.key, queue), name), core, AT_THE_PORT)
+    compare("Azurite", name, facts_of(Azurite(azurite, queue), name), core, MEANT)
 
 
 @pytest.mark.timeout(240 + 8 * SCRIPTS + SHORTEN_FOR)  # of which a machine that is busy needs most
-def test_random_scripts_agree_with_azurite(azurite, broker_database):
+def test_random_scripts_agree_with_azurite(azurite, make_account):
     """`make test-azurite SEED=7 SCRIPTS=200` begins with other dice, or tries more."""
     seed = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-    comparison, seeds = Comparison(azurite, "scripts"), range(seed, seed + SCRIPTS)
-    differences = comparison.differences(map(made, seeds))
+    seeds, account = range(seed, seed + SCRIPTS), make_account("port")
+    fail_shortest(WithPort(lambda queue: Port(account.url, account.key, queue), "core"), seeds)
+    comparison = WithAzurite(azurite, "scripts")
+    fail_shortest(comparison, seeds)
     busy = f"; {comparison.too_slow} were not compared: this machine is too busy" if comparison.too_slow else ""
     note("Azurite", f"{SCRIPTS} scripts from seed {seed} on{busy}")
-    for number, difference in zip(seeds, differences, strict=True):
-        if difference:
-            least = shortest(difference, comparison, SHORTEN_FOR)
-            pytest.fail(f"SEED={number} SCRIPTS=1 ends otherwise here than in Azurite:\n{least}", pytrace=False)
     if comparison.too_slow == SCRIPTS:
         pytest.skip("this machine is too busy for a real clock")

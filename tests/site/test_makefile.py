@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
         ("test-quick", "test"),
         ("test-quarantine", "test"),
         ("mutants", "test"),
+        ("test-clients", "test"),
         ("bench", "bench"),
         ("soak", "soak"),
     ],
@@ -57,7 +58,7 @@ def test_an_empty_quarantine_succeeds_and_an_empty_test_run_fails():
 def test_ci_runs_the_commands_of_the_readme_without_retries():
     script, readme = (ROOT / ".ci" / "run").read_text(), (ROOT / "README.md").read_text()
     targets = re.findall(r"^make (\S+)", script, re.MULTILINE)
-    assert targets == ["lint", "test", "test-slow", "test-quarantine"]
+    assert targets == ["lint", "test", "test-slow", "test-quarantine", "test-clients"]
     assert all(f"\n    make {target} " in readme for target in targets)
     runs = script + (ROOT / "Makefile").read_text() + (ROOT / "pyproject.toml").read_text()
     assert not re.search(r"--reruns|--lf\b|--last-failed|flaky|rerunfailures", runs)

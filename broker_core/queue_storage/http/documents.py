@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from broker_core.queue_storage.rules.messages import encode_text as check_text
 from broker_core.queue_storage.rules.sas import AccessPolicy
 from broker_core.queue_storage.rules.service_properties import CorsRule, Logging, Metrics, Retention, ServiceProperties
 from broker_core.wire import xml
@@ -12,13 +13,14 @@ from broker_core.wire.xml import Element, element
 
 
 def read_text(body: bytes) -> str:
-    """The text of a QueueMessage document (QS-011, QS-013), as it is: it is never decoded."""
+    """The text of a QueueMessage document (QS-011, QS-013), as it is: it is never decoded. Raises RequestBodyTooLarge, too."""
     root = xml.read(body)
     found = root.find("MessageText")
     if found is None:
         root.refuse("it has no element MessageText")
     if found.children:
         found.children[0].refuse("MessageText must contain text only; escape < as &lt;")
+    check_text(found.text)
     return found.text
 
 

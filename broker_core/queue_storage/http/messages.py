@@ -21,8 +21,8 @@ def address_of(request: Request) -> EntityAddress:
 
 async def put(request: Request, actor: Actor) -> Answer:
     """QS-001 to QS-012."""
+    text = documents.read_text(await request.body(MOST_BODY_BYTES))  # is refused first (QS-F01)
     delay, life = parameters.delay(request), parameters.time_to_live(request)
-    text = documents.read_text(await request.body(MOST_BODY_BYTES))
     address = address_of(request)
     put = await queue_storage.put.aio(address, text, visibility_timeout=delay, time_to_live=life, actor=actor)
     clients.sent(request, address, 1)
@@ -31,7 +31,7 @@ async def put(request: Request, actor: Actor) -> Answer:
 
 async def get(request: Request, actor: Actor) -> Answer:
     """QS-020 to QS-028. What was received for a client that is gone becomes visible again, without counting."""
-    count, lease = parameters.count(request), parameters.lease(request)
+    lease, count = parameters.lease(request), parameters.count(request)
     address = address_of(request)
     got = await request.while_connected(queue_storage.get.aio(address, count, visibility_timeout=lease, actor=actor))
     clients.received(request, address, len(got), "lease")
@@ -56,14 +56,15 @@ def is_peek(request: Request) -> bool:
 
 async def update(request: Request, actor: Actor) -> Answer:
     """QS-045 to QS-055: without a body, the text stays."""
-    receipt, visibility = _receipt(request), parameters.new_visibility(request)
     body = await request.body(MOST_BODY_BYTES)
+    text = documents.read_text(body) if body else None
+    receipt, visibility = _receipt(request), parameters.new_visibility(request)
     updated = await queue_storage.update.aio(
         address_of(request),
         request.target.message_id,
         receipt,
         visibility_timeout=visibility,
-        text=documents.read_text(body) if body else None,
+        text=text,
         actor=actor,
     )
     headers = {

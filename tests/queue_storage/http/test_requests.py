@@ -361,6 +361,18 @@ def test_a_missing_queue_is_the_last_thing_that_is_refused(client):
     refused(client.request("GET", "/none/messages"), 404, "QueueNotFound")
 
 
+def test_of_several_errors_that_of_the_text_is_reported_first(client, orders):
+    """QS-F01: then the visibility timeout, then the rest."""
+    large, message = TEXT % (b"x" * 65_537), queue_storage.put(orders, "x")
+    refused(client.request("POST", "/orders/messages", "visibilitytimeout=-1&messagettl=0", large), 413, "RequestBodyTooLarge")
+    path = f"/orders/messages/{message.message_id}"
+    refused(client.request("PUT", path, "popreceipt=x&visibilitytimeout=-1", large), 413, "RequestBodyTooLarge")
+    for method, query in (("POST", "messagettl=0&visibilitytimeout=-1"), ("GET", "numofmessages=0&visibilitytimeout=-1")):
+        body = TEXT % b"x" if method == "POST" else b""
+        details = refused(client.request(method, "/orders/messages", query, body), 400, "OutOfRangeQueryParameterValue")
+        assert details["QueryParameterName"] == "visibilitytimeout"
+
+
 def test_update_and_delete_need_their_parameters(client, orders):
     """QS-054."""
     put = queue_storage.put(orders, "x")

@@ -132,8 +132,29 @@ def test_a_wrong_key(service):
         list(client.list_queues())
 
 
-async def test_the_asyncio_client(connection_string):
-    async with AioQueueServiceClient.from_connection_string(connection_string, **QUICKLY) as service:
+@pytest.fixture(params=["key", "sas"])
+def signed_string(request, service, connection_string):
+    """A connection string with the account's key, or with a shared access signature for everything."""
+    if request.param == "key":
+        return connection_string
+    letters = AccountSasPermissions(read=True, write=True, list=True, add=True, update=True, process=True)
+    types, key = ResourceTypes(service=True, container=True, object=True), service.credential.account_key
+    token = generate_account_sas(service.account_name, key, types, letters, in_an_hour())
+    return f"QueueEndpoint={service.primary_endpoint};SharedAccessSignature={token}"
+
+
+def test_the_synchronous_client_by_key_and_by_signature(signed_string):
+    with QueueServiceClient.from_connection_string(signed_string, **QUICKLY) as service:
+        queue = service.create_queue("orders")
+        queue.send_message("x")
+        queue.update_message(queue.receive_message(), visibility_timeout=0, content="y")
+        queue.delete_message(queue.receive_message())
+        assert [queue.name for queue in service.list_queues()] == ["orders"]
+        assert queue.get_queue_properties().approximate_message_count == 0
+
+
+async def test_the_asyncio_client_by_key_and_by_signature(signed_string):
+    async with AioQueueServiceClient.from_connection_string(signed_string, **QUICKLY) as service:
         queue = await service.create_queue("orders")
         await queue.send_message("x")
         [got] = [message async for message in queue.receive_messages()]

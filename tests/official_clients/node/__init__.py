@@ -1,0 +1,1 @@
+"""Clients for JavaScript, and the stories that they are told."""
