@@ -50,9 +50,7 @@ class ServiceBus(FamilyDefinition):
     def namespace_created(self, namespace_id: int, name: str) -> Steps:
         """Give it the policy RootManageSharedAccessKey with all rights."""
         key = self.well_known.key if name == self.well_known.name else None
-        yield from shared_access.insert(
-            namespace_id, None, shared_access.ROOT_POLICY, key, send=True, listen=True, manage=True
-        )
+        yield from shared_access.insert(namespace_id, None, shared_access.ROOT_POLICY, key, send=True, listen=True, manage=True)
 
     def connection_strings(
         self, namespace: str, path: str | None = None, policy: str | None = None, *, is_hidden: bool = False, actor: Actor

@@ -1,8 +1,8 @@
 """Queues, topics, subscriptions and rules: create, change, delete, get and list; effective settings and their sources.
 
-Each function is a use case (see store.use_cases). Changes require the right MANAGE, reads BROWSE. They raise EntityNotFound,
-EntityExists, InvalidArgument (with the setting, the value and what is allowed; also for an entity of another kind),
-NotAllowed and NotAuthorized.
+Each function is a use case (see store.use_cases). Changes require the right MANAGE, reads BROWSE, except `get_link_target`, which
+says what front ends must know of an entity to those who may use it. They raise EntityNotFound, EntityExists, InvalidArgument
+(with the setting, the value and what is allowed; also for an entity of another kind), NotAllowed and NotAuthorized.
 """
 
 from .effective import EffectiveSetting, effective
@@ -32,4 +32,5 @@ from .lifecycle import (
     update_subscription,
     update_topic,
 )
+from .link_targets import LinkTarget, get_link_target
 from .rules import StoredRule, create_rule, delete_rule, list_rules, update_rule
