@@ -17,7 +17,7 @@ from pathlib import Path
 # The overview comes first: it needs a fresh database.
 PARTS = (
     "overview", "search", "core", "kept", "scale", "families", "fanout", "sessions", "waiting", "consumers", "growth", "trouble",
-    "memory", "live", "picture", "http", "beside", "celery", "history", "operations",
+    "memory", "live", "picture", "http", "wire", "beside", "celery", "history", "operations",
 )  # fmt: skip
 WITHIN = ("rolled_up",)  # the end of "history", which can be run alone
 SCALES = ("--small", "--large")

@@ -54,11 +54,17 @@ class Scale:
     in_flight: int = 100_000
     operated: int = 100_000
     history: int = 400_000  # events of generated history; --events N
+    over_http: int = 2_000  # messages of a round over the network
+    by_sdk: int = 200  # the same with an official client
+    queues: int = 10_000
+    visits: int = 10_000  # connections that come and go
 
 
 DEFAULT = Scale()
 LARGE = Scale(waiting=(10_000, 100_000, 1_000_000, 10_000_000), through=10_000_000, listed=10_000_000, history=50_000_000)
-SMALL = Scale(0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200, 5_000, 5_000, 60_000)
+SMALL = Scale(
+    0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200, 5_000, 5_000, 60_000, 200, 20, 200, 500
+)
 scale = DEFAULT
 
 
