@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import get_context
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import psycopg
@@ -31,6 +32,7 @@ TEXT = '{"data": "' + base64.b64encode(os.urandom(759)).decode() + '"}'  # 1 KB 
 BODY = TEXT.encode()
 BATCH, RECEIVE = 100, 32
 fork = get_context("fork")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -211,11 +213,11 @@ def rate(work: Callable[[], int], *, connections_: int, seconds: float | None = 
     return sum(in_processes([lambda: worked(work, seconds or scale.seconds)] * connections_))
 
 
-def in_processes(works: Sequence[Callable[[], float]]) -> list[float]:
+def in_processes(works: Sequence[Callable[[], T]]) -> list[T]:
     """Run each work in its own process and return the results. A failure ends the benchmark instead of blocking it."""
     out = fork.Queue()
 
-    def answer(work: Callable[[], float]) -> None:
+    def answer(work: Callable[[], T]) -> None:
         try:
             out.put(work())
         except BaseException as exc:

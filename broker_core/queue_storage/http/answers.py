@@ -41,15 +41,15 @@ def error(request: Request, exc: BrokerError) -> Answer:
 
 
 def put_list(message: PutMessage) -> str:
-    return xml.element("QueueMessagesList", [xml.element("QueueMessage", _put(message))])
+    return _list([f"{_times(message)}{_receipt(message)}"])
 
 
 def got_list(messages: Iterable[GotMessage]) -> str:
-    return xml.element("QueueMessagesList", [xml.element("QueueMessage", _got(message)) for message in messages])
+    return _list(f"{_times(message)}{_receipt(message)}{_count_and_text(message)}" for message in messages)
 
 
 def peeked_list(messages: Iterable[PeekedMessage]) -> str:
-    return xml.element("QueueMessagesList", [xml.element("QueueMessage", _peeked(message)) for message in messages])
+    return _list(f"{_times(message)}{_count_and_text(message)}" for message in messages)
 
 
 def receipt_text(receipt: UUID) -> str:
@@ -69,37 +69,31 @@ def date(at: datetime | None) -> str:
     return NEVER if at is None else write_rfc1123(at)
 
 
-def _put(message: PutMessage) -> list[str]:
-    return [*_times(message), xml.element("PopReceipt", receipt_text(message.pop_receipt)), _visible(message)]
+# The elements of messages
 
 
-def _got(message: GotMessage) -> list[str]:
-    return [
-        *_times(message),
-        xml.element("PopReceipt", receipt_text(message.pop_receipt)),
-        _visible(message),
-        *_count_and_text(message),
-    ]
+def _list(messages: Iterable[str]) -> str:
+    return xml.element("QueueMessagesList", [f"<QueueMessage>{message}</QueueMessage>" for message in messages])
 
 
-def _peeked(message: PeekedMessage) -> list[str]:
-    return [*_times(message), *_count_and_text(message)]
+def _times(message: PutMessage | GotMessage | PeekedMessage) -> str:
+    inserted, expires = date(message.inserted_at), date(message.expires_at)
+    return (
+        f"{xml.element('MessageId', message.message_id)}"
+        f"<InsertionTime>{inserted}</InsertionTime><ExpirationTime>{expires}</ExpirationTime>"
+    )
 
 
-def _times(message: PutMessage | GotMessage | PeekedMessage) -> list[str]:
-    return [
-        xml.element("MessageId", message.message_id),
-        xml.element("InsertionTime", date(message.inserted_at)),
-        xml.element("ExpirationTime", date(message.expires_at)),
-    ]
+def _receipt(message: PutMessage | GotMessage) -> str:
+    return (
+        f"<PopReceipt>{receipt_text(message.pop_receipt)}</PopReceipt>"
+        f"<TimeNextVisible>{date(message.visible_at)}</TimeNextVisible>"
+    )
 
 
-def _visible(message: PutMessage | GotMessage) -> str:
-    return xml.element("TimeNextVisible", date(message.visible_at))
-
-
-def _count_and_text(message: GotMessage | PeekedMessage) -> list[str]:
-    return [xml.element("DequeueCount", str(message.dequeue_count)), xml.element("MessageText", _xml_text(message.text))]
+def _count_and_text(message: GotMessage | PeekedMessage) -> str:
+    text = xml.element("MessageText", _xml_text(message.text))
+    return f"<DequeueCount>{message.dequeue_count}</DequeueCount>{text}"
 
 
 def _xml_text(text: str) -> str:

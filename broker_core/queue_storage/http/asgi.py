@@ -57,7 +57,8 @@ async def _answer(request: Request) -> Answer:
         answer = _log_and_answer(internal, request)
     if account is None or request.method == "OPTIONS":
         return answer
-    return replace(answer, headers=[*answer.headers, *cors.exposed(request, account, answer)])
+    exposed = cors.exposed(request, account, answer)
+    return replace(answer, headers=[*answer.headers, *exposed]) if exposed else answer
 
 
 async def _run(request: Request, account: StorageAccount) -> Answer:

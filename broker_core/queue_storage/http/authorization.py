@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,6 +32,7 @@ CACHE_SECONDS = 1.0  # how long a replaced key may still be accepted
 _MOST_CACHED = 1000
 _TYPES = {"s": "service", "c": "queues", "o": "messages"}
 _cached: TTLCache[str, StorageAccount] = TTLCache(_MOST_CACHED, CACHE_SECONDS)
+_finding: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[StorageAccount | None]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,20 @@ async def account_of(request: Request) -> StorageAccount:
     """The account that a request names, with its keys. Raises AccountNotFound."""
     name = request.target.account
     if (account := _cached.get(name)) is None:
-        account = await accounts.find_account.aio(name)
+        account = await _find_once(name)
         if account is None:  # not cached: clients could name many
             raise AccountNotFound(name)
         _cached[name] = account
     return account
+
+
+async def _find_once(name: str) -> StorageAccount | None:
+    """Look up an account, once for all requests of this loop that wait for it."""
+    key = asyncio.get_running_loop(), name
+    if (finding := _finding.get(key)) is None:
+        finding = _finding[key] = asyncio.create_task(accounts.find_account.aio(name))
+        finding.add_done_callback(lambda _: _finding.pop(key))
+    return await asyncio.shield(finding)
 
 
 async def actor_of(request: Request, account: StorageAccount, needs: Needs) -> Actor:

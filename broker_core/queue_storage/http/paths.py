@@ -9,7 +9,6 @@ encoded slash or dot leads to another queue. Signatures are made of the raw path
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -81,13 +80,8 @@ def _target(segments: list[str], raw_path: str, account: str, is_secondary: bool
 
 def _account_of_host(host: str) -> str:
     """Empty if the host names no account."""
-    name = host.rpartition(":")[0] or host
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        match = _HOST_STYLE.fullmatch(name)
-        return match["account"].lower() if match else ""
-    return ""
+    match = _HOST_STYLE.fullmatch(host.rpartition(":")[0] or host)
+    return match["account"].lower() if match else ""
 
 
 def _decoded(segment: str, raw_path: str) -> str:

@@ -49,7 +49,7 @@ class Request(request.Request):
         """The first query parameter of this name, whose case does not matter; None: there is none, or an empty one."""
         return next((value for given, value in self.query_pairs if given.lower() == name), None) or None
 
-    @property
+    @cached_property
     def version(self) -> str:
         """The service version for the answer (QS-906). Raises InvalidHeaderValue."""
         given = self.header(VERSION)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from broker_core.wire.http.dates import read_rfc1123
@@ -33,6 +33,7 @@ _SIGNED_HEADERS = (
     *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
     *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
 )
+_LENGTH, _DATE = _SIGNED_HEADERS.index("content-length"), _SIGNED_HEADERS.index("date")
 _FIRST_VERSION_WITHOUT_ZERO = "2015-02-21"  # since then a Content-Length of 0 is signed as an empty line
 _CREDENTIAL = re.compile(r"(SharedKey|SharedKeyLite) +([a-z0-9]{1,24}):([A-Za-z0-9+/]{43}=)")
 
@@ -42,7 +43,7 @@ _BY_WEIGHT = {character: place for place, character in enumerate("!#$%&*.^_`|~+0
 _BETWEEN_EQUALS = {"'": 1, "-": 2}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignedParts:
     """The parts of a request that are signed.
 
@@ -54,9 +55,18 @@ class SignedParts:
     query: Sequence[tuple[str, str]]
     headers: Sequence[tuple[str, str]]
 
+    @cached_property
+    def values(self) -> dict[str, str]:
+        """The values of each header, joined, by its name in lower case."""
+        values: dict[str, str] = {}
+        for given, value in self.headers:
+            name = given.lower()
+            values[name] = f"{values[name]},{value.strip()}" if name in values else value.strip()
+        return values
+
     def header(self, name: str) -> str:
         """Its values, joined; empty if there is none."""
-        return ",".join(value.strip() for given, value in self.headers if given.lower() == name)
+        return self.values.get(name, "")
 
     @property
     def date(self) -> str:
@@ -83,17 +93,18 @@ def parse(authorization: str) -> Credential:
     return Credential(*match.groups())
 
 
-def check_signature(credential: Credential, parts: SignedParts, keys: Iterable[str]) -> str:
+def check_signature(credential: Credential, parts: SignedParts, keys: Sequence[str]) -> str:
     """The key that signed the request. Raises AuthenticationFailed, with the text that should have been signed, if none of them
-    did. All comparisons are made in constant time."""
-    texts = list(dict.fromkeys(texts_to_sign(credential, parts)))
-    signers = [key for key in keys for text in texts if hmac.compare_digest(sign(text, key), credential.signature)]
-    if not signers:
-        raise AuthenticationFailed(
-            f"The signature {credential.signature} is not that of any key of the account {credential.account!r}. Check the key, "
-            f"and that nothing between client and server changes the path or a header. The text to sign is {texts[0]!r}"
-        )
-    return signers[-1]
+    did. Each comparison is made in constant time; most clients sign with the first key what is documented."""
+    for text in texts_to_sign(credential, parts):
+        for key in keys:
+            if hmac.compare_digest(sign(text, key), credential.signature):
+                return key
+    documented = next(texts_to_sign(credential, parts))
+    raise AuthenticationFailed(
+        f"The signature {credential.signature} is not that of any key of the account {credential.account!r}. Check the key, "
+        f"and that nothing between client and server changes the path or a header. The text to sign is {documented!r}"
+    )
 
 
 def check_date(parts: SignedParts, now: datetime) -> None:
@@ -115,7 +126,7 @@ def check_date(parts: SignedParts, now: datetime) -> None:
 
 def sign(text: str, key: str) -> str:
     """The signature of a text. key: base64, checked when it was stored."""
-    return base64.b64encode(hmac.new(base64.b64decode(key), text.encode(), hashlib.sha256).digest()).decode()
+    return base64.b64encode(hmac.digest(base64.b64decode(key), text.encode(), "sha256")).decode()
 
 
 def is_key(text: str) -> bool:
@@ -128,15 +139,13 @@ def is_key(text: str) -> bool:
 
 def texts_to_sign(credential: Credential, parts: SignedParts) -> Iterator[str]:
     """The texts that clients may have signed, the documented one first."""
+    is_whole = credential.scheme == SHARED_KEY
+    values = _signed_values(parts) if is_whole else [parts.header("content-md5"), parts.header("content-type"), _date_line(parts)]
+    query = _canonical_query(parts.query) if is_whole else _component(parts.query)
     for path in _paths(parts.path, credential.account):
-        resource = f"/{credential.account}{path}"
         for order in (_by_code_point, by_weight):
             headers = _canonical_headers(parts, order)
-            if credential.scheme == SHARED_KEY:
-                yield "\n".join([parts.method, *_signed_values(parts), headers + resource + _canonical_query(parts.query)])
-            else:
-                values = [parts.header("content-md5"), parts.header("content-type"), _date_line(parts)]
-                yield "\n".join([parts.method, *values, headers + resource + _component(parts.query)])
+            yield "\n".join([parts.method, *values, f"{headers}/{credential.account}{path}{query}"])
 
 
 def _paths(path: str, account: str) -> Iterator[str]:
@@ -147,16 +156,12 @@ def _paths(path: str, account: str) -> Iterator[str]:
         yield f"/{account}{path[len(secondary) :]}"
 
 
-def _signed_values(parts: SignedParts) -> Iterator[str]:
-    for name in _SIGNED_HEADERS:
-        if name == "date":
-            yield _date_line(parts)
-        elif name == "content-length":
-            length = parts.header(name)
-            signs_zero = "" < parts.header("x-ms-version") < _FIRST_VERSION_WITHOUT_ZERO
-            yield "" if length == "0" and not signs_zero else length
-        else:
-            yield parts.header(name)
+def _signed_values(parts: SignedParts) -> list[str]:
+    values = [parts.values.get(name, "") for name in _SIGNED_HEADERS]
+    values[_DATE] = _date_line(parts)
+    if values[_LENGTH] == "0" and not "" < parts.header("x-ms-version") < _FIRST_VERSION_WITHOUT_ZERO:
+        values[_LENGTH] = ""
+    return values
 
 
 def _date_line(parts: SignedParts) -> str:
@@ -165,11 +170,8 @@ def _date_line(parts: SignedParts) -> str:
 
 
 def _canonical_headers(parts: SignedParts, order: Callable[[str], Any]) -> str:
-    values: dict[str, list[str]] = defaultdict(list)
-    for name, value in parts.headers:
-        if name.lower().startswith("x-ms-"):
-            values[name.lower()].append(value.strip())
-    return "".join(f"{name}:{','.join(values[name])}\n" for name in sorted(values, key=order))
+    names = sorted((name for name in parts.values if name.startswith("x-ms-")), key=order)
+    return "".join(f"{name}:{parts.values[name]}\n" for name in names)
 
 
 def _by_code_point(name: str) -> str:

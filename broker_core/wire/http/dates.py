@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_EPOCH, _SECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 _RFC1123 = re.compile(
     rf"(?:{'|'.join(_DAYS)}), (?P<day>[0-9]{{2}}) (?P<month>{'|'.join(_MONTHS)}) (?P<year>[0-9]{{4}}) "
     r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2}) GMT"
@@ -28,5 +30,11 @@ def read_rfc1123(text: str) -> datetime | None:
 
 def write_rfc1123(instant: datetime) -> str:
     """An RFC 1123 date, in English for any locale; fractions of a second are truncated."""
-    t = instant.astimezone(UTC)
+    return _written((instant - _EPOCH) // _SECOND)
+
+
+@lru_cache(1000)
+def _written(second: int) -> str:
+    """The date of a second since the epoch: most answers of one second have the same few dates."""
+    t = _EPOCH + timedelta(seconds=second)
     return f"{_DAYS[t.weekday()]}, {t.day:02} {_MONTHS[t.month - 1]} {t.year:04} {t.hour:02}:{t.minute:02}:{t.second:02} GMT"

@@ -45,9 +45,14 @@ class Request:
     def headers(self) -> list[tuple[str, str]]:
         return [(name.decode("latin-1"), _text(value)) for name, value in self._scope["headers"]]
 
+    @cached_property
+    def _first_headers(self) -> dict[str, str]:
+        """The first header of each name."""
+        return {name.lower(): text for name, text in reversed(self.headers)}
+
     def header(self, name: str) -> str | None:
         """The first header of this name."""
-        return next((text for key, text in self.headers if key.lower() == name.lower()), None)
+        return self._first_headers.get(name.lower())
 
     @property
     def host(self) -> str:
