@@ -6,9 +6,11 @@ import gc
 import importlib
 import pkgutil
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 from django.core.management import call_command
@@ -22,7 +24,10 @@ from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.types import EntityAddress, Family
 from broker_core.models import ArchiveFile, Entity, SweepRun
 from broker_core.rabbitmq.messages.publishing import Publication
-from broker_core.service_bus import entities
+from broker_core.service_bus import entities, tokens
+from broker_core.service_bus.entities import shared_access
+from broker_core.service_bus.http import application_at_root
+from broker_core.service_bus.rules import sas
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.connections import Database
@@ -176,6 +181,89 @@ def test_lists_of_all_namespaces_combine_the_databases(queues):
     with connections.of("far"):  # where an id says nothing of its namespace
         assert len(reads.timeline(reads.entity(FAR).id, 1)) == 1
         assert list(Entity.objects.filter(path="orders").values_list("namespace__name", flat=True)) == ["Far"]
+
+
+OF_NEAR, OF_FAR, OF_QUEUE, OF_TWO, OF_THREE = (f"key-of-{whose}" for whose in ("near", "far", "queue", "two", "three"))
+HOSTS = [  # host, policy, key, the namespace whose key it is, or what the refusal says
+    ("localhost:5672", "app", OF_NEAR, "near"),
+    ("localhost:5672", "app", OF_FAR, "Far"),
+    ("127.0.0.1:5672", "app", OF_FAR, "Far"),
+    ("[::1]:5672", "app", OF_NEAR, "near"),
+    ("broker.example.org", "APP", OF_FAR, "Far"),
+    ("far.localhost:5672", "app", OF_FAR, "Far"),
+    ("FAR.example.org", "app", OF_FAR, "Far"),
+    ("near", "app", OF_NEAR, "near"),
+    ("near.localhost", "app", OF_FAR, "Check the policy name"),
+    ("far.localhost", "app", OF_NEAR, "Check the policy name"),
+    ("localhost", "app", "another-key", "Check the policy name"),
+    ("localhost", "none", OF_FAR, "Check the policy name"),
+    ("localhost", "both", OF_TWO, "Name the namespace in the host"),
+    ("near.localhost", "both", OF_TWO, "near"),
+    ("far.localhost", "both", OF_TWO, "Far"),
+    ("localhost", "all", OF_THREE, "sbemulatorns"),
+    ("far.localhost", "all", OF_THREE, "Far"),
+    ("localhost", "reader", OF_QUEUE, "Far"),
+    ("far.localhost", "reader", OF_QUEUE, "Far"),
+    ("near.localhost", "reader", OF_QUEUE, "Check the policy name"),
+]
+
+
+@pytest.fixture
+def policies(queues):
+    """Policies whose keys say where they are, in both databases."""
+    namespaces.create_namespace("sbemulatorns", Family.SERVICE_BUS)
+    created: list[tuple[shared_access.Scope, str, str]] = [
+        ("near", "app", OF_NEAR), ("Far", "app", OF_FAR), (FAR, "reader", OF_QUEUE),
+        ("near", "both", OF_TWO), ("Far", "both", OF_TWO),
+        ("near", "all", OF_THREE), ("Far", "all", OF_THREE), ("sbemulatorns", "all", OF_THREE),
+    ]  # fmt: skip
+    for scope, name, key in created:
+        shared_access.create_policy(scope, name, manage=True, secondary_key=key)
+    tokens._cached.clear()
+
+
+@pytest.mark.parametrize("by_token", [True, False])
+async def test_a_host_or_else_the_key_says_which_namespace_is_meant(policies, by_token):
+    for _ in range(2):  # the second time from what is kept
+        for host, name, key, expected in HOSTS:
+            try:
+                if by_token:
+                    token = sas.sign(f"sb://{host}/orders", name, key, int(time.time()) + 60)
+                    verified = await tokens.verify_token(token, host=host, path="/orders", entity="orders")
+                else:
+                    verified = await tokens.verify_key(name, key, host=host)
+            except sas.TokenRefused as refused:
+                assert expected in str(refused), (host, name, key)
+            else:
+                assert verified.namespace == expected, (host, name, key)
+
+
+async def test_a_policy_of_an_entity_is_found_only_where_it_applies(policies):
+    for entity, is_found in (("ORDERS", True), ("other", False), ("", False), (None, True)):
+        try:
+            assert is_found == ((await tokens.verify_key("reader", OF_QUEUE, entity=entity)).policy.path == "orders"), entity
+        except sas.TokenRefused:
+            assert not is_found, entity
+
+
+async def test_requests_to_one_port_work_in_the_database_of_their_key(policies):
+    before, base = all_rows("default"), "http://localhost:5300"
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application_at_root), base_url=base) as client:
+        headers = {"authorization": sas.sign(f"{base}/orders", "app", OF_FAR, int(time.time()) + 60)}
+        assert (await client.post("/orders/messages", content=b"1", headers=headers)).status_code == 201
+        locked = await client.post("/orders/messages/head?timeout=0", headers=headers)
+        assert (await client.delete(locked.headers["location"], headers=headers)).status_code == 200
+    assert all_rows("default") == before and rows(ALIAS, "vitrine_message_event") == 3
+
+
+async def test_what_keys_of_both_databases_opened_ends_with_them(policies, monkeypatch):
+    monkeypatch.setattr(tokens, "CHECK_SECONDS", 0.02)
+    near, far = [await tokens.verify_key("app", key) for key in (OF_NEAR, OF_FAR)]
+    with tokens.watched(near) as near_ended, tokens.watched(far) as far_ended:
+        await asyncio.to_thread(shared_access.regenerate_key, "Far", "app", which="secondary")
+        assert "replaced" in str(await far_ended) and not near_ended.done()
+        await asyncio.to_thread(shared_access.delete_policy, "near", "app")
+        assert "deleted" in str(await near_ended)
 
 
 def test_pages_show_each_namespace_from_its_database(queues, client, person):
