@@ -134,6 +134,7 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         Link("Map", "now", f"{reverse('explorer:map')}?{urlencode({'entity': str(address)})}"),
         Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
         *_questions(entity),
+        Link("Connect a client", "key", page_url("connect", address), in_dialog=True),
         Link("Show as code", "code", page_url("code", address), in_dialog=True),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),
         replace(delete, why_not="Protected; remove the protection in the settings")

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from broker_core.common.types import EntityAddress, EntityKind
-from broker_core.reads import MessageDetail
-from explorer.snippets.code import ADDRESS, TIME, Args, Code, Operation, address, advance, arguments, calling, editing, literal
+from broker_core.reads import EntityRow, MessageDetail
+from explorer.snippets.code import (
+    ADDRESS,
+    TIME,
+    Args,
+    Code,
+    Operation,
+    Program,
+    address,
+    advance,
+    arguments,
+    calling,
+    editing,
+    literal,
+)
 
 _QUEUES = "from broker_core import queue_storage"
 _PRINT = "for message in messages:\n    print(message.sequence_number, message.dequeue_count, message.text)"
@@ -64,6 +77,28 @@ def _options(call: str) -> Callable[[EntityAddress, Args], Code]:
         return Code([_QUEUES, ADDRESS], f"queue_storage.{call}({address(at)}{arguments(options)})")
 
     return write
+
+
+_CLIENT = """# pip install azure-storage-queue
+from azure.storage.queue import QueueClient
+
+queue = QueueClient.from_connection_string(
+    {string},
+    {queue},
+)
+queue.send_message("hello")
+
+message = queue.receive_message()  # the next one, hidden from others for 30 seconds
+if message:
+    print(message.content)
+    queue.delete_message(message)
+"""
+
+
+def for_clients(entity: EntityRow, strings: Mapping[str, str], base: str) -> list[Program]:
+    """A program of the official client. strings: connection strings, by name."""
+    text = _CLIENT.format(string=literal(strings["sdk"]), queue=literal(entity.address.path))
+    return [Program("azure-storage-queue", "azure-storage-queue (Python)", text)]
 
 
 OPERATIONS = {

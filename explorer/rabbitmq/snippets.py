@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker_core.common.types import EntityAddress, EntityKind
-from broker_core.reads import MessageDetail
+from broker_core.reads import EntityRow, MessageDetail
 from explorer.snippets.code import (
     ADDRESS,
     Args,
     Code,
     Operation,
+    Program,
     address,
     advance,
     arguments,
@@ -87,6 +88,11 @@ def _set_policy(at: EntityAddress, args: Args) -> Code:
 
 def _delete_policy(at: EntityAddress, args: Args) -> Code:
     return Code([_RABBIT], f"rabbitmq.delete_policy({literal(at.namespace)}, {literal(args['name'])})")
+
+
+def for_clients(entity: EntityRow, strings: Mapping[str, str], base: str) -> list[Program]:
+    """None: AMQP 0-9-1 is not served yet."""
+    return []
 
 
 OPERATIONS = {

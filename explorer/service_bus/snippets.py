@@ -7,15 +7,17 @@ import shlex
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 from broker_core.common.types import EntityAddress, EntityKind
-from broker_core.reads import MessageDetail
+from broker_core.reads import EntityRow, MessageDetail
 from explorer.snippets.code import (
     ADDRESS,
     TIME,
     Args,
     Code,
     Operation,
+    Program,
     address,
     advance,
     arguments,
@@ -24,6 +26,7 @@ from explorer.snippets.code import (
     editing,
     literal,
     plain_properties,
+    url,
 )
 
 _BUS = "from broker_core import service_bus"
@@ -38,6 +41,42 @@ _HTTP_NAMES = {
 _AUTHORIZED = '-H "Authorization: $TOKEN"'
 _LOCKED = """LOCATION=$(curl -s -o /dev/null -D - -X POST "$Q/messages/head?timeout=5" -H "Authorization: $TOKEN" \\
   | tr -d '\\r' | sed -n 's/^[Ll]ocation: //p')"""
+
+
+_SIGNED = """Q={url}
+KEY={key}
+
+# a token for this address, valid for an hour
+RESOURCE={resource}
+EXPIRES=$(($(date +%s) + 3600))
+SIGNATURE=$(printf '%s\\n%s' "$RESOURCE" "$EXPIRES" | openssl dgst -sha256 -hmac "$KEY" -binary | base64 \\
+  | sed 's/+/%2B/g; s/\\//%2F/g; s/=/%3D/g')
+TOKEN="SharedAccessSignature sr=$RESOURCE&sig=$SIGNATURE&se=$EXPIRES&skn="{policy}
+"""
+_SENT = """
+# send a message
+curl -i "$Q/messages" -H "Authorization: $TOKEN" -H 'Content-Type: text/plain'{session} -d hello
+"""
+_TAKEN = """
+# receive the next one, and delete it
+curl -i -X DELETE "$Q/messages/head?timeout=5" -H "Authorization: $TOKEN"
+"""
+_IN_SESSION = """ -H 'BrokerProperties: {"SessionId": "session-1"}'"""
+
+
+def for_clients(entity: EntityRow, strings: Mapping[str, str], base: str) -> list[Program]:
+    """What the REST API does with an entity. strings: connection strings, by name. Sessions cannot be received from over HTTP."""
+    fields = dict(part.split("=", 1) for part in strings["site"].split(";"))
+    at = url(entity.address, base)
+    policy, key = quote(fields["SharedAccessKeyName"], safe=""), fields["SharedAccessKey"]
+    text = _SIGNED.format(
+        url=shlex.quote(at), key=shlex.quote(key), resource=shlex.quote(quote(at, safe="")), policy=shlex.quote(policy)
+    )
+    if entity.kind != EntityKind.SUBSCRIPTION:
+        text += _SENT.format(session=_IN_SESSION if entity.requires_session else "")
+    if entity.holds_messages and not entity.requires_session:
+        text += _TAKEN
+    return [Program("curl", "curl (REST API)", text)]
 
 
 def _messages(args: Args) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from broker_core import reads
+from broker_core.common.connection_strings import ConnectionString
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Family, Right, SubQueue
 from broker_core.reads import EntityRow, MessageDetail
@@ -92,6 +93,12 @@ def _body(detail: MessageDetail, actor: Actor) -> tuple[bytes, str]:
         return b"...", f"The body has more than {MOST_BODY:,} bytes, so it is replaced."
     body = reads.body(detail.row.address, detail.row.sequence_number, length=MOST_BODY, actor=actor)
     return (body.content if body else b""), ""
+
+
+def for_clients(entity: EntityRow, strings: Sequence[ConnectionString], base: str) -> Sequence[Program]:
+    """Programs of the family's clients that use an entity. strings: those that work; base: the URL of the site."""
+    found: Sequence[Program] = _module(entity.family).for_clients(entity, {string.name: string.text for string in strings}, base)
+    return found
 
 
 def of_actions(family: Family, namespace: str, actions: Sequence[tuple[str, Mapping[str, Any]]], base: str) -> Sequence[Program]:

@@ -165,6 +165,8 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "help": ["/learn/"],
         "glossary": ["/learn/glossary/"],
         "code": [f"/code/{at}", f"/code/{at}?number=5"],
+        "connect": [f"/connect/{at}", f"/connect/{stored}"],
+        "namespace_connect": [f"/connect/{queue.namespace}/", f"/connect/{jobs.namespace}/"],
         "keys": ["/learn/keys/"],
         "map": ["/map/", f"/map/?namespace={queue.namespace}&view=table", f"/map/?entity={topic}", "/map/?actor=process:worker"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],

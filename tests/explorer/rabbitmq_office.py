@@ -124,6 +124,8 @@ def addresses_of(at: str) -> dict[str, list[str]]:
         ],
         "entity_delete": [f"/delete/{at}/mail"],
         "entity_revisions": [f"/revisions/{at}/mail"],
+        "connect": [f"/connect/{at}/mail"],
+        "namespace_connect": [f"/connect/{at}/"],
         "message": [f"/messages/{at}/mail/{number}" for number in (1, 2, 3)]
         + [f"/messages/{at}/dead/1", f"/messages/{at}/scans/1"],
         "message_edit": [f"/edit/{at}/mail/2", f"/edit/{at}/dead/1"],

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.types import EntityAddress, EntityStatus, Family
+from broker_core.queue_storage import accounts
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 
@@ -159,3 +160,23 @@ def test_axe_finds_nothing_on_a_page_with_all_menus_open(one_of_each, browser): 
         assert violations(page) == [], address
         page.click("#more > summary")
         assert violations(page) == [], address
+
+
+@pytest.mark.slow
+def test_how_to_connect_opens_in_a_dialog_by_keyboard(browser):  # noqa: F811
+    queue_storage.create_account("photos")
+    queue_storage.create_queue(EntityAddress("photos", "pictures"))
+    key = accounts.get_keys("photos").primary_key
+    page = browser(viewport={"width": 1440, "height": 900}, bypass_csp=True)
+    page.goto("/entities/photos/pictures")
+    page.locator("#more > summary").press("Enter")
+    page.get_by_role("link", name="Connect a client").press("Enter")
+    dialog = page.locator("#ask")
+    expect(dialog).to_contain_text("QueueClient.from_connection_string")
+    assert violations(page) == []
+    dialog.get_by_role("button", name="Show with key").press("Enter")
+    expect(dialog.locator("#code-azure-storage-queue")).to_contain_text(key)
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert key not in page.content()
