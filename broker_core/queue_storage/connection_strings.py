@@ -27,6 +27,12 @@ def connection_strings(account: str, key: str) -> list[ConnectionString]:
     return strings
 
 
+def service_url(account: str) -> str:
+    """The address of an account's queue service; empty: no port serves it."""
+    at, at_tls = endpoint(PORT), endpoint(TLS_PORT)
+    return f"http://{at}/{account}" if at else f"https://{at_tls}/{account}" if at_tls else ""
+
+
 def of_sdk(account: str, key: str) -> str:
     """The one of the SDKs, without TLS."""
     return _of_sdk("http", account, key, endpoint(PORT) or _DEVELOPMENT_ENDPOINT)

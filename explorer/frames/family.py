@@ -216,14 +216,18 @@ class KeyLine:
 
 
 class KeyPages(ABC):
-    """What programs of the family sign in with. nouns: "Shared access policies"; new_url_name: of the form that creates one."""
+    """What programs of the family sign in with. nouns: "Shared access policies". new_text, new_url_name, new_query: of the link
+    to the form that creates one. none: what is shown if there is none, as a heading and a sentence."""
 
     nouns: str
+    new_text: str
     new_url_name: str
+    new_query: str = ""
+    none: tuple[str, str]
 
     @property
     def new_url(self) -> str:
-        return reverse(f"explorer:{self.new_url_name}")
+        return reverse(f"explorer:{self.new_url_name}") + (f"?{self.new_query}" if self.new_query else "")
 
     @abstractmethod
     def lines(self, actor: Actor) -> list[KeyLine]:

@@ -18,10 +18,11 @@ from .accounts import StorageAccounts
 from .board import StorageBoard
 from .counts import FIGURES, StorageCounts
 from .editing import StorageEdits
+from .keys import AccountKeys
 from .message import StorageMessagePage
 from .operations import StorageOperations
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "settings_fold")
+_PARTS = ("overview_new", "overview_empty", "namespace_facts", "message_links", "message_held", "settings_fold")
 
 
 class StorageLocks(LockPages):
@@ -79,6 +80,7 @@ class StoragePages(FamilyPages):
         lock_lost="their lease ended",
     )
     figures = FIGURES
+    keys = AccountKeys()
     new_entities = (NewEntity("storage queue", "queue", "storage_queue_new"),)
     namespaces = StorageAccounts()
     demo = "explorer.queue_storage.demo"

@@ -16,15 +16,22 @@ from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, Family, HistoryLevel, Right
 from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.queue_storage.rules.options import from_json
+from broker_core.queue_storage.rules.service_properties import Logging, Metrics
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed, to_entity
 from explorer.frames.shell import act, address_of, page, show_form
 from explorer.frames.well_known import used_first
 from explorer.pages.revisions import revision_to_restore
 
+from . import policy_forms
 from .forms import NewQueueForm
+from .policy_forms import QueueSettingsForm
 
 LIMIT = "max_dequeue_count"  # that analyses propose
-LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.items()}
+POLICIES = "access_policies"
+LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.items()} | {POLICIES: "Access policies"}
+SERVICE_LABELS = {
+    "cors": "CORS rules", "logging": "Logging", "hour_metrics": "Hour metrics", "minute_metrics": "Minute metrics",
+}  # fmt: skip
 
 
 @page
@@ -59,12 +66,12 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     revision = revision_to_restore(request, address)
     restored = _options_in(revision.columns) if revision else proposed(request, {LIMIT: QueueOptionsForm.base_fields[LIMIT]})
     initial = _as_initial({name: _stored(stored, name) for name in LABELS} | (restored or {}))
-    form = QueueOptionsForm(request.POST if request.method == "POST" else None, initial=initial)
+    form = QueueSettingsForm(request.POST if request.method == "POST" else None, initial=initial)
     page = SettingsPage(
         "queue_storage/queue_settings",
         LABELS,
         stored=lambda name: _stored(stored, name),
-        in_words=lambda _, value: _words(value),
+        in_words=lambda _, value: words(value),
         preview=lambda changes: queue_storage.preview_options(address, **changes, actor=request.actor),
         change=lambda changes, token: queue_storage.change_options(address, **changes, token=token, actor=request.actor),
     )
@@ -82,7 +89,8 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     )  # fmt: skip
 
 
-def _words(value: Any) -> str:
+def words(value: Any) -> str:
+    """The value of a setting in words."""
     match value:
         case None:
             return "none"
@@ -90,6 +98,10 @@ def _words(value: Any) -> str:
             return "yes" if value else "no"
         case dict():
             return ", ".join(f"{name}={text}" for name, text in value.items()) or "none"
+        case tuple():
+            return " | ".join(map(str, value)) or "none"
+        case Logging() | Metrics():
+            return str(value)
     return human(value) if hasattr(value, "total_seconds") else getattr(value, "name", str(value)).lower()
 
 
@@ -106,13 +118,15 @@ def _options_in(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
-    """The options of a revision in words, by their labels."""
-    return {LABELS[name]: _words(value) for name, value in _options_in(columns).items()}
+    """The options of a revision in words, by their labels; each access policy has an entry of its own."""
+    options = _options_in(columns)
+    policies = policy_forms.in_words(options.pop(POLICIES))
+    return {LABELS[name]: words(value) for name, value in options.items()} | policies
 
 
 def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
-    """A setting of a queue in words."""
-    return str(LABELS.get(name, name.capitalize())), _words(value)
+    """A setting of a queue, or a part of its account's service properties, in words."""
+    return str((LABELS | SERVICE_LABELS).get(name, name.capitalize())), words(value)
 
 
 def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from django import template
 from django.utils.html import format_html
 
-from broker_core.queue_storage import CameFrom
+from broker_core.queue_storage import CameFrom, accounts
 from broker_core.queue_storage.rules.explaining import QueueFacts
+from broker_core.queue_storage.rules.service_properties import ServiceProperties
 from broker_core.reads import MessageRow
 from explorer.frames import presenters
 
@@ -30,6 +31,12 @@ def of_number(origins: Mapping[int, CameFrom], number: int) -> CameFrom | None:
 def came_from(stored: Mapping | None, account: str) -> CameFrom | None:
     """The original message of one that was moved, as stored with it."""
     return CameFrom.of(account, stored) if stored else None
+
+
+@register.simple_tag(takes_context=True)
+def service_properties_of(context: Mapping, account: str) -> ServiceProperties:
+    """The properties of an account's queue service."""
+    return accounts.get_service_properties(account, actor=context["request"].actor)
 
 
 @register.simple_tag

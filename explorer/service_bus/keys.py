@@ -77,7 +77,9 @@ class SharedAccess(KeyPages):
     """The shared access policies of namespaces, queues and topics, without those of sandboxes."""
 
     nouns = "Shared access policies"
+    new_text = "New policy"
     new_url_name = "access_policy_new"
+    none = ("No policies", "No program can sign in. Create a policy for a namespace.")
 
     def lines(self, actor: Actor) -> list[KeyLine]:
         sandboxes = sandbox_names.hidden_sandboxes(None, actor, own=False)

@@ -8,6 +8,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.durations import human
 from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.queue_storage import accounts
+from broker_core.queue_storage.rules.sas import AccessPolicy
+from broker_core.queue_storage.rules.service_properties import CorsRule, Logging
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
@@ -116,6 +119,28 @@ def test_the_preview_names_settings_like_their_pages(request, place, as_):
     html, form = previewed(client, content)
     assert all(words in html for words in says), html
     assert "changed" in body_of(client.post(PAGE, form))
+    assert "Nothing to change." in previewed(client, content)[0]
+
+
+def test_access_policies_and_service_properties_are_previewed_and_audited_in_words(jobs, as_):
+    client, account = as_("administrator"), jobs.namespace
+    rule = CorsRule(("https://shop.example",), ("GET",), max_age_seconds=60)
+    queue_storage.update_queue(jobs, access_policies=(AccessPolicy("readers", permission="rp"),))
+    accounts.set_service_properties(account, cors=(rule,), logging=Logging(read=True))
+    content = exported(client, account)
+    assert not any(key in content.decode() for key in accounts.get_keys(account).keys), "keys stay here"
+    queue_storage.update_queue(jobs, access_policies=())
+    accounts.set_service_properties(account, cors=(), logging=Logging())
+    html, form = previewed(client, content)
+    assert "Access policies</dt><dd><del>none</del>" in html and "<ins>readers: read and process</ins>" in html
+    assert "service properties" in html and "<ins>GET from https://shop.example; cached for 60 s</ins>" in html
+    assert "Logging</dt><dd><del>off; kept</del>" in html and "<ins>read; kept</ins>" in html
+    assert "changed" in body_of(client.post(PAGE, form))
+    assert accounts.get_service_properties(account).cors == (rule,)
+    assert [policy.id for policy in queue_storage.get_queue(jobs).access_policies] == ["readers"]
+    record = AuditRecord.objects.get(action="change service properties")
+    assert "Logging from off; kept to read; kept" in record.detail
+    assert "CORS rules from none to GET from https://shop.example; cached for 60 s" in record.detail
     assert "Nothing to change." in previewed(client, content)[0]
 
 

@@ -30,6 +30,7 @@ AZURE = SimpleNamespace(
              "/operate/", "/release-locks/", "/edit/", "/configuration/export/", "/administration/new-person/",
              "/administration/new-access-policy/",
              "/administration/keys/RootManageSharedAccessKey/", "/administration/keys/app/",
+             "/administration/account-keys/", "/administration/new-signature/", "/service-properties/",
              "/administration/people/somebody/"),
     sends=("/send/", "/receive/", "/import-messages/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/administration/activity/",

@@ -20,6 +20,8 @@ from azure.storage.queue import (
 )
 from azure.storage.queue.aio import QueueServiceClient as AioQueueServiceClient
 
+from broker_core.queue_storage.rules import sas
+
 QUICKLY: dict[str, Any] = {"retry_total": 0}  # a refusal is not tried again
 
 
@@ -113,6 +115,17 @@ def test_stored_access_policies(service, orders):
         assert code_of(change) == "AuthorizationPermissionMismatch", "only an account key may (QS-098)"
     orders.set_queue_access_policy({})
     assert code_of(lambda: by_policy.send_message("x")) == "AuthenticationFailed"
+
+
+def test_signatures_made_here_are_accepted(service, orders):
+    key, expiry = service.credential.account_key, f"{in_an_hour():%Y-%m-%dT%H:%M:%SZ}"
+    made = sas.signed(sas.Sas(permission="ap", expiry=expiry), key, account=service.account_name, queue="orders")
+    of_queue = QueueClient(service.primary_endpoint, "orders", credential=sas.as_query(made), **QUICKLY)
+    of_queue.send_message("x")
+    assert of_queue.receive_message().content == "x" and code_of(of_queue.peek_messages) == "AuthorizationPermissionMismatch"
+    made = sas.signed(sas.Sas(permission="l", expiry=expiry, services="q", types="s"), key, account=service.account_name)
+    lister = QueueServiceClient(service.primary_endpoint, credential=sas.as_query(made), **QUICKLY)
+    assert [queue.name for queue in lister.list_queues()] == ["orders"]
 
 
 def test_an_account_sas(service):
