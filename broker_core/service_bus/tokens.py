@@ -1,9 +1,9 @@
 """Who a client is: verifies shared-access tokens, and names of policies with their keys, for every front end of Service Bus.
 
-The namespace is the one in the path that a client uses, or else that of the first label of its host, if a namespace has this
-name. Otherwise the key decides: the namespace in which a policy of this name has this key, or PUBLISHED_NAMESPACE if several have
-it. What was verified is kept for a second, and nothing else is: clients could cause many refusals. A refusal costs one statement
-and the signatures of at most MOST_CANDIDATES policies.
+The namespace (SB-933) is the one in the path that a client uses, or else that of the first label of its host, if a namespace has
+this name. Otherwise the key decides: the namespace in which a policy of this name has this key, or PUBLISHED_NAMESPACE if several
+have it. What was verified is kept for a second, and nothing else is: clients could cause many refusals. A refusal costs one
+statement and the signatures of at most MOST_CANDIDATES policies.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _scope_of(entity: str) -> str:
 @contextmanager
 def watched(verified: Verified) -> Iterator[asyncio.Future[TokenRefused]]:
     """Inside the block, look once a second whether a credential is still valid. The future gets the refusal when it is not: the
-    policy was deleted, the key replaced, a right taken away, or the token has expired. One statement looks for all."""
+    policy was deleted, the key replaced, a right taken away, or the token has expired (SB-935). One statement looks for all."""
     loop = asyncio.get_running_loop()
     watch = _watches.setdefault(loop, _Watch())
     ended: asyncio.Future[TokenRefused] = loop.create_future()

@@ -456,6 +456,8 @@ def test_pages_lead_to_their_code(ada):
         ("http://localhost/servicebus/", {}, "not an address of the REST API"),
         ("http://localhost/servicebus/nowhere", {}, "nowhere"),
         (f"http://localhost/servicebus/{BUS}", {"policy": "none"}, "none"),
+        ("http://localhost:5300/orders", {}, "or any other with --namespace NAMESPACE"),
+        ("http://localhost:5300/orders", {"namespace": "nowhere"}, "nowhere"),
         (f"http://localhost/servicebus/{BUS}", {"seconds": 0}, "between 1 and 86,400"),
     ],
 )

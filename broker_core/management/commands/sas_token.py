@@ -18,16 +18,20 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("url", help="of a namespace, or of a queue or topic in it")
         parser.add_argument(
+            "--namespace", help="whose key signs it, for an address without /servicebus/NAMESPACE (http://localhost:5300/orders)"
+        )
+        parser.add_argument(
             "--policy", default=shared_access.ROOT_POLICY, help="its policy in the namespace (default: %(default)s)"
         )
         parser.add_argument("--seconds", type=int, default=3600, help="for how long it is valid (default: %(default)s)")
 
-    def handle(self, *, url, policy, seconds, **options):
-        parts = urlsplit(url)
-        _, marker, rest = parts.path.partition("/servicebus/")
-        namespace = unquote(rest.partition("/")[0])
-        if not parts.netloc or not marker or not namespace:
-            raise CommandError(f"{url!r} is not an address of the REST API: it must be http://HOST/servicebus/NAMESPACE/...")
+    def handle(self, *, url, namespace, policy, seconds, **options):
+        namespace = namespace or _namespace_in(url)
+        if not urlsplit(url).netloc or not namespace:
+            raise CommandError(
+                f"{url!r} is not an address of the REST API: it must be http://HOST/servicebus/NAMESPACE/..., "
+                "or any other with --namespace NAMESPACE."
+            )
         if not 1 <= seconds <= LONGEST:
             raise CommandError(f"--seconds must be between 1 and {LONGEST:,}.")
         try:
@@ -35,3 +39,9 @@ class Command(BaseCommand):
         except BrokerError as exc:
             raise CommandError(str(exc)) from exc
         self.stdout.write(sas.sign(url, policy, key, int(time.time()) + seconds))
+
+
+def _namespace_in(url: str) -> str:
+    """The namespace in an address of the site; empty: there is none."""
+    _, _, rest = urlsplit(url).path.partition("/servicebus/")
+    return unquote(rest.partition("/")[0])

@@ -72,7 +72,7 @@ def new_key() -> str:
 
 
 def checked_key(name: str, key: str | None) -> str | None:
-    """Return a key that is given. name: which key it is. Raises InvalidArgument."""
+    """Return a key that is given (SB-934). name: which key it is. Raises InvalidArgument."""
     if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):
         problem = "a key must have 8 to 64 printable ASCII characters without spaces and semicolons, such as 32 bytes in base64"
         raise InvalidArgument(name, problem)

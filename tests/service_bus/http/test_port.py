@@ -1,0 +1,72 @@
+"""The port of Service Bus over sockets: as the listener serves it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
+
+import httpx
+import pytest
+from django.core.management import call_command
+
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, Family
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
+from tests.broker_state import has_waiting_receiver
+from tests.eventually import eventually
+from tests.wire.listening import listening
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PORT = "SERVICE_BUS_PORT"
+CURL = EntityAddress("demo", "curl")
+
+
+@pytest.fixture
+def base(transactional_db):
+    namespaces.create_namespace(CURL.namespace, Family.SERVICE_BUS)
+    entities.create_queue(CURL)
+    with listening((PORT,)) as served:
+        yield f"http://localhost:{served.port(PORT)}"
+
+
+def token(url: str, **options) -> str:
+    printed = StringIO()
+    call_command("sas_token", url, stdout=printed, **options)
+    return printed.getvalue().strip()
+
+
+def test_the_documented_commands_send_and_receive(base):
+    page = (Path(__file__).resolve().parents[3] / "docs/http.md").read_text()
+    commands = re.findall(r"^curl .*localhost:5300.*$", page, re.MULTILINE)
+    [signed] = re.findall(r"sas_token (http://localhost:5300\S+) --namespace demo", page)
+    authorization = token(signed.replace("http://localhost:5300", base), namespace="demo")
+    answers = []
+    for command in commands:
+        words = shlex.split(command.replace("http://localhost:5300", base).replace("$TOKEN", authorization))
+        answers.append(subprocess.run([*words, "-s"], check=True, capture_output=True, text=True, timeout=30).stdout)
+    assert [answer.split()[1] for answer in answers] == ["201", "200"] and answers[1].endswith("hello")
+
+
+def test_a_receive_that_waits_ends_with_401_when_its_key_is_replaced(base):
+    policy = shared_access.create_policy("demo", "app", listen=True)
+    headers = {"authorization": token(base, namespace="demo", policy=policy.name)}
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(httpx.post, f"{base}/curl/messages/head?timeout=30", headers=headers, timeout=30)
+        eventually(lambda: has_waiting_receiver(CURL))
+        shared_access.regenerate_key("demo", "app")
+        response = waiting.result(30)
+    assert response.status_code == 401 and "SubCode=40103. The key of the policy 'app' was replaced" in response.text
+    service_bus.send(CURL, [service_bus.Message(b"for others")])
+    assert [message.body for message in service_bus.receive(CURL)] == [b"for others"]
+
+
+def test_health_is_answered_without_a_key(base):
+    assert httpx.get(f"{base}/health").json() == {"status": "healthy", "message": "Service is healthy."}
+    head = httpx.head(f"{base}/health")
+    assert (head.status_code, head.content) == (200, b"")
