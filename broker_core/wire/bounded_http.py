@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from django.conf import settings
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from .connections import Connection, Refusal
 from .http.clients import CONNECTION
@@ -58,6 +58,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_message = False  # between the end of a head and the end of its message
         self._refused = False
+        self._answered: RequestResponseCycle | None = None  # the request whose answer was begun last
         self._host_problem = ""
         self._body_bytes = 0  # since the last look
         self._deadline: TimerHandle | None = None
@@ -83,8 +84,8 @@ class BoundedHttp(HttpToolsProtocol):
         if self._connection is not None:
             self._connection.closed()
         super().connection_lost(exc)
-        # Without this circle of references, the memory of a connection is free at once.
-        self.scope = None  # type: ignore[assignment]
+        # Without these circles of references, the memory of a connection is free at once.
+        self.scope, self._answered = None, None  # type: ignore[assignment]
 
     def _is_one_too_many(self) -> bool:
         limit = settings.CONNECTIONS_PER_ADDRESS
@@ -147,6 +148,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
+        self._pending = max(self._pending, 1)  # the rest of the bytes that ended the message before is not counted
         self._start_deadline()
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
@@ -166,6 +168,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_deadline()
         self._host_problem = _host_problem(self.headers, self.parser.get_http_version())
         if self._host_problem:
+            self._in_message = False
             raise _Refused
         super().on_headers_complete()
         self._start_looks()
@@ -238,9 +241,15 @@ class BoundedHttp(HttpToolsProtocol):
 
     # Refusals
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def send_400_response(self, msg: str) -> None:
         """Called when the parser stops, also for `_Refused`."""
-        if self._head_bytes > MAX_HEAD_BYTES:
+        if self._is_answering_another():
+            self._close_after_answers()
+        elif self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_size()
         elif self._host_problem:
             self._refuse(HTTPStatus.BAD_REQUEST, self._host_problem)
@@ -253,7 +262,26 @@ class BoundedHttp(HttpToolsProtocol):
             f"The request line and headers must have at most {MAX_HEAD_BYTES // 1024} KB.",
         )
 
+    def _is_answering_another(self) -> bool:
+        """Whether earlier requests of this connection are being answered, so that a refusal would be taken for their answer."""
+        answered = self._answered
+        return answered is not None and not answered.response_complete and not (self._in_message and answered is self.cycle)
+
+    def _close_after_answers(self) -> None:
+        """Read no further; finish the answers to the requests before the one that is refused."""
+        self._refused, self._held, self.flow.held = True, b"", False
+        self._end_deadline()
+        self._end_looks()
+        if self._in_message:
+            self.pipeline.popleft()  # the refused one, which waited for its turn
+        last = self.pipeline[0][0] if self.pipeline else self._answered
+        assert last is not None
+        last.keep_alive = False
+
     def _refuse(self, status: HTTPStatus, text: str) -> None:
+        if self._is_answering_another():
+            self._close_after_answers()
+            return
         self._refused, self._held, self.flow.held = True, b"", False
         self._end_deadline()
         self._write_refusal(status, text)
