@@ -7,6 +7,8 @@
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then 200 kills of the server under senders (make soak SECONDS=600),
 #             each followed by a check of all invariants (python -m tests.soak.recomputation, or kills_of_jobs: of the analyses)
+# make fuzz   hostile input for an hour, guided by coverage (make fuzz MINUTES=5 ARGS="--targets xml request"); it installs atheris
+#             where that exists, and is skipped with a sentence elsewhere
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
 # make test-clients   official clients, unmodified, on a listener: azure-storage-queue, Celery, curl, @azure/storage-queue if there is
@@ -23,7 +25,7 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test test-slow test-quick test-quarantine test-clients test-rabbitmq test-azurite test-spark lint bench soak mutants clean
+.PHONY: up test test-slow test-quick test-quarantine test-clients test-rabbitmq test-azurite test-spark lint bench soak fuzz mutants clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
@@ -93,6 +95,12 @@ bench: $(VENV)/dev.stamp
 soak: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/soak)
 soak: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m tests.soak --seconds $(or $(SECONDS),180) $(ARGS)
+
+# Not part of `test`. What it finds is kept in tests/fuzz/cases, and replayed by `test`.
+fuzz: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/fuzz)
+fuzz: $(VENV)/dev.stamp
+	@$(PIP) atheris==3.0.0 2>/dev/null || true
+	@exec $(IN_VENV) -m tests.fuzz --minutes $(or $(MINUTES),60) $(ARGS)
 
 # Not part of `test`: deliberate faults, one at a time, which the tests must detect.
 mutants: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)

@@ -1,0 +1,36 @@
+"""Hostile inputs for each parser: it reads them or refuses them, as it promises."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from .hostile import hostile
+from .kept import cases_of
+from .targets import TARGETS
+
+EXAMPLES, INPUTS_EACH = 45, 20  # 900 for each parser, about 10,000 together
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_any_input_is_read_or_refused(target):
+    @settings(max_examples=EXAMPLES)
+    @given(st.integers(0, 2**32))
+    def check(seed):
+        random = Random(seed)
+        for _ in range(INPUTS_EACH):
+            data = hostile(target, random)
+            try:
+                TARGETS[target](data)
+            except BaseException:
+                note(f"the input: {data!r}")
+                raise
+
+    check()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_inputs_that_were_found_are_read_or_refused(target):
+    for case in cases_of(target):
+        TARGETS[target](case.read_bytes())
