@@ -10,10 +10,11 @@ NOT_YET = "not served yet"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """name: a word that names it in commands. client: whose it is, "azure-storage-queue and other SDKs". why_not: why nobody can
-    use it now, "not served yet"; empty: it works."""
+    """name: a word that names it in commands. client: whose it is, "Azure Queue Storage SDKs". at: the host and port in it.
+    why_not: why nobody can use it now, "not served yet"; empty: it works."""
 
     name: str
     client: str
     text: str
+    at: str
     why_not: str = ""

@@ -8,22 +8,22 @@ from broker_core.wire.endpoints import endpoint
 from .rules.shared_key import PUBLISHED_ACCOUNT, PUBLISHED_KEY
 
 PORT, TLS_PORT = "QUEUE_STORAGE_PORT", "QUEUE_STORAGE_TLS_PORT"
-DEVELOPMENT = "UseDevelopmentStorage=true"
-_DEVELOPMENT_ENDPOINT = "127.0.0.1:10001"  # what it stands for in every SDK
+_DEVELOPMENT, _DEVELOPMENT_AT = "UseDevelopmentStorage=true", "127.0.0.1:10001"  # what it stands for in every SDK
 
 
 def connection_strings(account: str, key: str) -> list[ConnectionString]:
     """Those of an account for one of its keys."""
-    at, at_tls = endpoint(PORT), endpoint(TLS_PORT)
-    why_not = "" if at else f"{PORT} is 0"
-    strings = [ConnectionString("sdk", "Azure Queue Storage SDKs", of_sdk(account, key), why_not)]
+    found, at_tls = endpoint(PORT), endpoint(TLS_PORT)
+    at, why_not = found or _DEVELOPMENT_AT, "" if found else f"{PORT} is 0"
+    strings = [ConnectionString("sdk", "Azure Queue Storage SDKs", _of_sdk("http", account, key, at), at, why_not)]
     if at_tls:
-        strings.append(ConnectionString("tls", "Azure Queue Storage SDKs, over TLS", _of_sdk("https", account, key, at_tls)))
+        of_tls = _of_sdk("https", account, key, at_tls)
+        strings.append(ConnectionString("tls", "Azure Queue Storage SDKs, over TLS", of_tls, at_tls))
     if account == PUBLISHED_ACCOUNT and key == PUBLISHED_KEY:
-        if at == _DEVELOPMENT_ENDPOINT:
-            strings.append(ConnectionString("development", "the same in short, on this machine", DEVELOPMENT))
+        if found == _DEVELOPMENT_AT:
+            strings.append(ConnectionString("development", "the same in short, on this machine", _DEVELOPMENT, at))
         broker = f"azurestoragequeues://{key}@http://{at}/{account}"
-        strings.append(ConnectionString("celery", "Celery and kombu", broker, why_not))
+        strings.append(ConnectionString("celery", "Celery and kombu", broker, at, why_not))
     return strings
 
 
@@ -31,11 +31,6 @@ def service_url(account: str) -> str:
     """The address of an account's queue service; empty: no port serves it."""
     at, at_tls = endpoint(PORT), endpoint(TLS_PORT)
     return f"http://{at}/{account}" if at else f"https://{at_tls}/{account}" if at_tls else ""
-
-
-def of_sdk(account: str, key: str) -> str:
-    """The one of the SDKs, without TLS."""
-    return _of_sdk("http", account, key, endpoint(PORT) or _DEVELOPMENT_ENDPOINT)
 
 
 def _of_sdk(scheme: str, account: str, key: str, at: str) -> str:

@@ -15,22 +15,24 @@ _EMULATOR = ";UseDevelopmentEmulator=true"  # SDKs then use no TLS, and the port
 
 def connection_strings(namespace: str, path: str | None, policy: str, key: str) -> list[ConnectionString]:
     """Those for a key of a policy. path: of the entity that the policy belongs to; None: to the namespace."""
-    amqp, http = endpoint(AMQP_PORT) or "127.0.0.1:5672", endpoint(PORT)
+    amqp, http = endpoint(AMQP_PORT) or "127.0.0.1:5672", endpoint(PORT) or "127.0.0.1:5300"
+    site = _site()
     signed = f"SharedAccessKeyName={policy};SharedAccessKey={key}" + (f";EntityPath={path}" if path else "")
-    strings = [ConnectionString("site", "REST API of this site", f"Endpoint={_of_site(namespace)};{signed}")]
-    if http:
-        strings.insert(0, ConnectionString("rest", "REST API at the service's own paths", f"Endpoint=sb://{http}/;{signed}"))
+    why_not_http = "" if endpoint(PORT) else f"{PORT} is 0"
     return [
-        *strings,
-        ConnectionString("amqp", "Azure Service Bus SDKs (AMQP 1.0)", f"Endpoint=sb://{amqp}/;{signed}{_EMULATOR}", NOT_YET),
+        ConnectionString("rest", "REST API", f"Endpoint=sb://{http}/;{signed}", http, why_not_http),
         ConnectionString(
-            "admin", "ServiceBusAdministrationClient", f"Endpoint=sb://{http or '127.0.0.1:5300'}/;{signed}{_EMULATOR}", NOT_YET
+            "site", "REST API of this site", f"Endpoint=sb://{site}/servicebus/{namespace}/;{signed}", site.partition("/")[0]
         ),
+        ConnectionString(
+            "amqp", "Azure Service Bus SDKs (AMQP 1.0)", f"Endpoint=sb://{amqp}/;{signed}{_EMULATOR}", amqp, NOT_YET
+        ),
+        ConnectionString("admin", "ServiceBusAdministrationClient", f"Endpoint=sb://{http}/;{signed}{_EMULATOR}", http, NOT_YET),
     ]
 
 
-def _of_site(namespace: str) -> str:
-    """The site's address for a namespace, below the Django setting VITRINE_PUBLIC_URL or, without it, localhost."""
+def _site() -> str:
+    """The site's host, port and prefix, as VITRINE_PUBLIC_URL has them; without it, those of localhost."""
     local = f"http://localhost:{getattr(settings, 'PORT', 8000)}{getattr(settings, 'PATH_PREFIX', '')}"
     parts = urlsplit(getattr(settings, "VITRINE_PUBLIC_URL", "") or local)
-    return f"sb://{parts.netloc}{parts.path.rstrip('/')}/servicebus/{namespace}/"
+    return f"{parts.netloc}{parts.path.rstrip('/')}"

@@ -19,12 +19,13 @@ from explorer.frames import background_tasks, presenters
 from explorer.frames.background_tasks import Sweep
 from explorer.frames.shell import page, show
 from explorer.live.page import Live, live
-from explorer.pages import navigation
+from explorer.pages import navigation, ready
 from explorer.time_bar.clocks import ClockView
 
 REFRESH_SECONDS = 2.0
 LONG_SNAPSHOT = timedelta(minutes=10)  # vacuum and the archive wait for a transaction that has been open for so long
 ARCHIVE = "archive_events"
+KEYS = "explorer:access_keys"
 TASKS, STORAGE = "explorer:background_tasks", "explorer:storage"
 
 
@@ -81,7 +82,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     namespaces = sandbox_names.without(row for row in reads.namespaces(actor=request.actor) if not row.is_system)
     clocks = [ClockView(row.name, row.family, row.is_system, row.clock, request.path) for row in namespaces]
     context = {
-        "section": "administration", "tab": "overview", "state": state, "problems": problems(state, disk),
+        "section": "administration", "tab": "overview", "state": state,
+        "problems": [*problems(state, disk), *_open_keys(ready.open_to_others(namespaces))],
         "clocks": [clock for clock in clocks if clock.clock.is_paused or clock.is_otherwise],
     }  # fmt: skip
     return show(
@@ -125,6 +127,13 @@ def problems(state: State, disk: room.Disk | None) -> list[Problem]:
         why = f"It is held by {holder}. Cleaning up and archiving wait until it ends."
         found.append(Problem(f"A database transaction has been open for {presenters.age(age)}", why, STORAGE))
     return found
+
+
+def _open_keys(names: Sequence[str]) -> list[Problem]:
+    if not names:
+        return []
+    why = f"WELL_KNOWN_KEYS is “everywhere”: whoever reaches this site’s ports has all rights in {' and '.join(names)}. "
+    return [Problem("Other machines may use published keys", why + "Replace their keys, or set it to “loopback”.", KEYS)]
 
 
 def _reason(task: Sweep) -> str:

@@ -21,7 +21,7 @@ from explorer.frames import entity_conditions, figures, last_namespace, presente
 from explorer.frames.forms.queries import OverviewQuery
 from explorer.frames.query import with_changes
 from explorer.frames.recent import LARGE, CacheByKey
-from explorer.frames.shell import cleaned, page, show, targets, wants_fragment
+from explorer.frames.shell import cleaned, draws, page, show, targets, wants_fragment
 from explorer.frames.values import Figure
 from explorer.frames.view_menu import Choice, ColumnOption, ViewMenu
 from explorer.frames.vocabularies import ENTITIES
@@ -29,6 +29,8 @@ from explorer.frames.vocabulary import Terms, canonical, field_of
 from explorer.lessons import sandboxes
 from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.people.preferences import ONE_YEAR
+
+from . import ready
 
 TABLE_SECONDS = 1.0  # between two drawings of the table
 ROWS = 100  # items of a page, and entities of an open group: rendering a row takes longer than reading it
@@ -111,6 +113,8 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "filter": field,
     }
     watched = Live({})
+    if current is None and draws(request, "explorer/_ready.html"):
+        context |= {"ready": ready.ready(request, namespaces), "open_to_others": ready.open_to_others(namespaces)}
     if not field.problem:
         context |= _table(request, query, field.terms, namespaces, current)
         personal = _is_personal(request, query, current)
