@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EventKind, Family
-from broker_core.models import SharedAccessPolicy
+from broker_core.models import SharedAccessPolicy, StorageAccount
 from broker_core.reads import ActorActivity, ActorInEntity, EntityFilter, Event, EventFilter, LockFilter, Locks
 from explorer import sandbox_names
 from explorer.charts import changes
@@ -140,8 +140,10 @@ def named(text: str, request: HttpRequest) -> list[ShownActor]:
     recent = {shown_actor(flow.actor) for namespace, flow in flows if flow.actor and namespace not in hidden}
     found = {actor for actor in recent if text.lower() in actor.name.lower()}
     users = get_user_model().objects.filter(username__iexact=text).values_list("username", flat=True)
-    keys = SharedAccessPolicy.objects.filter(name__iexact=text).values_list("name", flat=True)
-    found |= {ShownActor(ActorKind.USER, name) for name in users} | {ShownActor(ActorKind.KEY, name) for name in keys}
+    policies = SharedAccessPolicy.objects.filter(name__iexact=text).values_list("name", flat=True)
+    accounts = StorageAccount.objects.filter(namespace__name__iexact=text).values_list("namespace__name", flat=True)
+    found |= {ShownActor(ActorKind.USER, name) for name in users}
+    found |= {ShownActor(ActorKind.KEY, name) for name in (*policies, *accounts)}
     return sorted(found, key=lambda actor: (actor.name.lower(), actor.kind))[:MOST_NAMED]
 
 
@@ -163,11 +165,17 @@ def _exists(request: HttpRequest, who: ShownActor) -> bool:
         return True
     if who.kind is ActorKind.USER and get_user_model().objects.filter(username=who.name).exists():
         return True
-    if who.kind is ActorKind.KEY and SharedAccessPolicy.objects.filter(name=who.name).exists():
+    if who.kind is ActorKind.KEY and _has_key(who.name):
         return True
     if AuditRecord.objects.filter(actor=who.stored).exists():
         return True
     return reads.actor_known(who.stored, actor=request.actor)
+
+
+def _has_key(name: str) -> bool:
+    """Whether a shared-access policy or a storage account has this name."""
+    policies, accounts = SharedAccessPolicy.objects.filter(name=name), StorageAccount.objects.filter(namespace__name=name)
+    return policies.exists() or accounts.exists()
 
 
 def work_of(entities: Iterable[ActorInEntity], seconds: float) -> Work:

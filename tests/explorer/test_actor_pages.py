@@ -12,7 +12,8 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from broker_core import namespaces, operations, rabbitmq, reads, service_bus
+from broker_core import namespaces, operations, queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.actors import key_holder
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.reads import EntityFilter, LockFilter
 from broker_core.service_bus.entities import shared_access
@@ -27,7 +28,7 @@ from .test_accessibility import browser  # noqa: F401
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 ACTOR = re.compile(r'<(a|span) class="actor"(?: href="([^"]*)")? title="([^"]*)"><svg[^>]*><use href="#i-(\w+)"/></svg>([^<]*)</')
-RAW = re.compile(r"(?<![:\w])(?:process|key|user|generated):[\w@.-]+")
+RAW = re.compile(r"(?<![:\w])(?:process|key|http|amqp|user|generated):[\w@.-]+")
 
 
 def body_of(response):
@@ -99,11 +100,11 @@ def test_an_operator_releases_a_lock_of_the_actor_on_its_page(shop, robot, as_):
 def test_a_key_is_one_actor_whatever_client_used_it(shop, as_):
     name = f"till-{uuid.uuid4().hex[:8]}"
     for client in ("10.0.0.7", "10.0.0.8"):
-        key = Actor("key", name, Right.ALL, f"key:{name}@{client}")
+        key = Actor("key", name, Right.ALL, key_holder("http", name, client))
         service_bus.send(shop, [Message(body=b"x")], actor=key)
         service_bus.receive(shop, 1, actor=key)
     page = page_of(as_("viewer"), f"key:{name}")
-    assert "Shared access key" in page and "holds 2 locks" in text_of(page)
+    assert "Access key" in page and "holds 2 locks" in text_of(page)
     locks = reads.locks(LockFilter(EntityFilter(namespace=shop.namespace)))
     assert (f"key:{name}", 2) in [(holder.name, holder.locks) for holder in locks.holders]
     assert [lock for lock in reads.locks(LockFilter(holder=f"key:{name[:-1]}")).rows if name in str(lock.holder)] == []
@@ -150,6 +151,10 @@ def test_users_and_keys_have_a_page_before_they_act(shop, as_):
     shared_access.create_policy(shop, name, send=True)
     page = body_of(client.get(f"/actors/key/{name}/"))
     assert "No recent activity." in page and "No locks." in page and "No recent events." in page
+    account = f"till{uuid.uuid4().hex[:8]}"
+    queue_storage.create_account(account)
+    assert "No recent activity." in body_of(client.get(f"/actors/key/{account}/"))
+    assert f'href="/actors/key/{account}/"' in body_of(client.get("/messages/", {"q": account.upper()}))
     assert "/administration/activity/" in body_of(client.get(f"/actors/user/{client.user.username}/"))
     assert client.get("/actors/broker/broker/").status_code == 200
 
