@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -63,29 +64,31 @@ def known(http: Iterable[HttpFrontEnd], amqp: Sequence[AmqpFrontEnd]) -> Iterato
     """All ports, those that are off (0) too."""
     for front_end in http:
         yield from _pair(f"{front_end.name}_PORT", f"{front_end.name}_TLS_PORT", front_end.title, front_end)
-    yield from _pair("AMQP_PORT", "AMQPS_PORT", "AMQP", amqp)
+    yield from _pair("AMQP_PORT", "AMQPS_PORT", "AMQP" if amqp else "AMQP, not served yet", amqp)
 
 
 def _pair(plain: str, tls: str, title: str, serves: HttpFrontEnd | Sequence[AmqpFrontEnd]) -> Iterator[Port]:
-    yield Port(plain, title, getattr(settings, plain), False, serves)
-    yield Port(tls, f"{title} over TLS", getattr(settings, tls), True, serves)
+    yield Port(plain, title, getattr(settings, plain, 0), False, serves)
+    yield Port(tls, f"{title}, with TLS", getattr(settings, tls, 0), True, serves)
 
 
-def open_all(ports: Iterable[Port]) -> Opened:
-    """Open the ports that are on. TLS ports are open only with a certificate."""
+def open_all(ports: Iterable[Port], patience: float = 0.0) -> Opened:
+    """Open the ports that are on. TLS ports are open only with a certificate. patience: seconds to retry those that are in use,
+    while a listener of an earlier run ends."""
+    ends_at = time.monotonic() + patience
     opened = Opened({}, _problems_of_tls())
     opens_tls = has_tls() and not opened.problems
     for port in ports:
         if port.number and (opens_tls or not port.is_tls):
             try:
-                opened.sockets[port.setting] = bind(port)
+                opened.sockets[port.setting] = _bind_until(port, ends_at)
             except PortTaken as problem:
                 opened.problems.append(str(problem))
     return opened
 
 
 def _problems_of_tls() -> list[str]:
-    if not settings.TLS_CERTIFICATE and not settings.TLS_KEY:
+    if not any(getattr(settings, name, "") for name in ("TLS_CERTIFICATE", "TLS_KEY")):
         return []
     try:
         tls_context()
@@ -97,7 +100,9 @@ def _problems_of_tls() -> list[str]:
 def tls_context() -> ssl.SSLContext:
     """For the TLS ports: TLS 1.2 and later. Raises BadCertificate."""
     if not has_tls():
-        given, missing = ("TLS_CERTIFICATE", "TLS_KEY") if settings.TLS_CERTIFICATE else ("TLS_KEY", "TLS_CERTIFICATE")
+        given, missing = (
+            ("TLS_CERTIFICATE", "TLS_KEY") if getattr(settings, "TLS_CERTIFICATE", "") else ("TLS_KEY", "TLS_CERTIFICATE")
+        )
         raise BadCertificate(f"No TLS port is open: {given} is set, and {missing} is not. Set both to PEM files, or neither.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -116,9 +121,19 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted; use one without a password")
 
 
+def _bind_until(port: Port, ends_at: float) -> socket.socket:
+    while True:
+        try:
+            return bind(port)
+        except PortTaken:
+            if time.monotonic() >= ends_at:
+                raise
+        time.sleep(0.1)
+
+
 def bind(port: Port) -> socket.socket:
     """A listening socket. Raises PortTaken."""
-    host = settings.LISTEN_HOST
+    host = getattr(settings, "LISTEN_HOST", "127.0.0.1")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -54,6 +54,7 @@ class HttpServer(uvicorn.Server):
             lifespan="off",
             access_log=False,
             log_config=None,
+            log_level="warning",
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,

@@ -15,7 +15,7 @@ from enum import StrEnum
 from django.conf import settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """most, most_per_address: connections; 0: unlimited. handshake_seconds: for a TLS handshake, the head of an HTTP request, or
     the header of AMQP. unread_bytes: of output that waits for the peer, from which nothing more is read from it; unread_seconds:
@@ -30,11 +30,11 @@ class Limits:
     @classmethod
     def of_settings(cls) -> Limits:
         return cls(
-            settings.LISTEN_CONNECTIONS,
-            settings.LISTEN_CONNECTIONS_PER_ADDRESS,
-            settings.LISTEN_HANDSHAKE_SECONDS,
-            settings.LISTEN_UNREAD_KB * 1024,
-            settings.LISTEN_UNREAD_SECONDS,
+            getattr(settings, "LISTEN_CONNECTIONS", cls.most),
+            getattr(settings, "LISTEN_CONNECTIONS_PER_ADDRESS", cls.most_per_address),
+            getattr(settings, "LISTEN_HANDSHAKE_SECONDS", cls.handshake_seconds),
+            getattr(settings, "LISTEN_UNREAD_KB", cls.unread_bytes // 1024) * 1024,
+            getattr(settings, "LISTEN_UNREAD_SECONDS", cls.unread_seconds),
         )
 
 

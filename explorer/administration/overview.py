@@ -22,6 +22,8 @@ from explorer.live.page import Live, live
 from explorer.pages import navigation, ready
 from explorer.time_bar.clocks import ClockView
 
+from .network import Network, network
+
 REFRESH_SECONDS = 2.0
 LONG_SNAPSHOT = timedelta(minutes=10)  # vacuum and the archive wait for a transaction that has been open for so long
 ARCHIVE = "archive_events"
@@ -30,20 +32,22 @@ TASKS, STORAGE = "explorer:background_tasks", "explorer:storage"
 
 
 class Problem(NamedTuple):
-    """Something that is not well. what: in a few words. why, and what to do: in sentences. url_name: of the page with details."""
+    """Something that is not well. what: in a few words. why, and what to do: in sentences. url_name: of the page with details;
+    empty: there is none."""
 
     what: str
     why: str
-    url_name: str
+    url_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the sentence is made of. archived: whether any history was archived."""
+    """What the page is made of. archived: whether any history was archived."""
 
     tasks: Sequence[Sweep]
     health: reads.Health
     archived: bool
+    network: Network
 
     @property
     def late(self) -> list[Sweep]:
@@ -98,7 +102,7 @@ def _state(request: HttpRequest) -> State:
     health = reads.health(actor=request.actor)
     tasks = background_tasks.sweeps(reads.last_sweep_runs(actor=request.actor), health.read_at)
     archived = ArchiveSlice.objects.filter(state=ArchiveSlice.DONE).aggregate(at=Max("done_at"))["at"]
-    return State(tasks, health, archived is not None)
+    return State(tasks, health, archived is not None, network(request.actor))
 
 
 def problems(state: State, disk: room.Disk | None) -> list[Problem]:
@@ -112,6 +116,14 @@ def problems(state: State, disk: room.Disk | None) -> list[Problem]:
                 STORAGE,
             )
         )
+    if state.network.is_missing:
+        found.append(
+            Problem(
+                "Network clients cannot connect: the listener is not running",
+                "make up starts it, unless no port could be opened; its output says why. Elsewhere, run manage.py listen.",
+            )
+        )
+    found += [Problem("Not all ports for network clients are open", problem) for problem in state.network.problems]
     found += [
         Problem(f"{task.name}: {task.lateness}", _reason(task) or "Check that the worker and beat are running.", TASKS)
         for task in state.late

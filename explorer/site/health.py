@@ -20,7 +20,9 @@ from django.db.models import Max
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
+from broker_core.common.errors import BrokerError
 from broker_core.models import SweepRun
+from explorer.administration.network import network
 from explorer.analysis.running import java
 
 WORKER_LATE = timedelta(seconds=30)  # the most frequent sweeps run every few seconds
@@ -81,14 +83,15 @@ def _read() -> dict:
 def current_state() -> dict:
     """The state of all parts, read now."""
     try:
-        return _state_of_all("ok", {"database": _database(), **_sweeps(timezone.now())})
-    except Error:
+        return _state_of_all("ok", {"database": _database(), "listener": _listener(), **_sweeps(timezone.now())})
+    except (Error, BrokerError):
         return state_without("down")
 
 
 def state_without(database: str) -> dict:
     """The state while the database is unavailable. database: its own state."""
-    return _state_of_all("down", {"database": {"state": database}, "worker": {"state": "unknown"}, "beat": {"state": "unknown"}})
+    unknown = {name: {"state": "unknown"} for name in ("listener", "worker", "beat")}
+    return _state_of_all("down", {"database": {"state": database}, **unknown})
 
 
 def _state_of_all(state: str, of_database: dict) -> dict:
@@ -100,6 +103,18 @@ def _database() -> dict:
         cursor.execute("SELECT current_setting('server_version')")
         [version] = cursor.fetchone()
     return {"state": "ok", "version": version.split()[0]}
+
+
+def _listener() -> dict:
+    """The state of what serves network clients. Why a port is not open is not for everybody: it may name a file."""
+    listeners = network()
+    if not listeners.running:
+        return {"state": "not running" if listeners.is_on else "off"}
+    return {
+        "state": "some ports are not open" if listeners.problems else "ok",
+        "since": listeners.since,
+        "ports": {port.title: port.number for port in listeners.ports},
+    }
 
 
 def _sweeps(now: datetime) -> dict:

@@ -9,6 +9,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
+from broker_core.listener import status
+from broker_core.listener.front_ends import known_ports
+from broker_core.listener.status import Listening, OpenPort, RunningListener
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, SweepRun
 from broker_core.runtime import room
 from explorer import schedules
@@ -44,6 +47,17 @@ def archived():
     ArchiveSlice.objects.create(epoch=epoch, **facts)
 
 
+@pytest.fixture(autouse=True)
+def listening(monkeypatch):
+    """A listener, and a function that replaces it by others: listening([]) by none."""
+
+    def replace_by(found):
+        monkeypatch.setattr(status, "listeners", lambda **_: found)
+
+    replace_by([RunningListener("one", timezone.now(), Listening([OpenPort("Queue Storage", 10001)]))])
+    return replace_by
+
+
 # Overview
 
 
@@ -59,6 +73,33 @@ def test_all_is_well_in_one_sentence(tasks, archived, as_):
     html = text_of(as_("viewer").get("/administration/"))
     assert "All background tasks are on time. The database uses " in html and "the archive is up to date." in html
     assert 'class="notice warning"' not in html
+
+
+def test_the_ports_for_network_clients_are_listed_once_with_what_was_refused(tasks, listening, as_):
+    assert "were refused" not in text_of(as_("viewer").get("/administration/"))
+    ports = [OpenPort("Queue Storage", 10001), OpenPort("AMQP over TLS", 5671)]
+    refused = {"too many connections": 1_000, "output not read in time": 1}
+    since = timezone.now() - timedelta(hours=3)
+    listening([RunningListener(name, since, Listening(ports, (), refused)) for name in ("one", "two")])
+    html = text_of(as_("viewer").get("/administration/"))
+    assert "served for" in html and "by 2 processes" in html
+    assert html.count('<td class="num">10001</td> <td>Queue Storage</td>') == 1
+    assert html.count('<td class="num">5671</td> <td>AMQP over TLS</td>') == 1
+    assert "2,000 connections were refused or ended: too many connections." in html
+    assert "2 connections were refused or ended: output not read in time." in html
+    assert 'class="notice warning"' not in html
+
+
+def test_a_listener_that_is_not_running_and_ports_that_are_not_open_are_problems(tasks, archived, listening, as_, settings):
+    listening([RunningListener("one", timezone.now(), Listening([], ["Port 5672 (AMQP) is in use by another program."]))])
+    html = text_of(as_("viewer").get("/administration/"))
+    assert "<strong>Not all ports for network clients are open.</strong> Port 5672 (AMQP) is in use by another program." in html
+    listening([])
+    html = text_of(as_("viewer").get("/administration/"))
+    assert "Network clients cannot connect: the listener is not running." in html and "manage.py listen" in html
+    for port in known_ports():
+        setattr(settings, port.setting, 0)
+    assert 'class="notice warning"' not in text_of(as_("viewer").get("/administration/"))
 
 
 def test_a_late_task_is_named_with_its_reason(tasks, archived, as_):

@@ -62,7 +62,7 @@ def test_a_port_in_use_is_named_with_what_to_do_and_the_others_are_opened(free_p
 
 def test_a_number_that_is_no_port_and_a_host_that_is_not_here_are_named(free_ports, settings):
     settings.AMQP_PORT = 99999
-    assert "Port 99999 (AMQP) cannot be used" in opened().problems[0] and "Set AMQP_PORT" in opened().problems[0]
+    assert "Port 99999 (AMQP, not served yet) cannot be used" in opened().problems[0] and "Set AMQP_PORT" in opened().problems[0]
     settings.LISTEN_HOST = "192.0.2.1"
     found = opened()
     assert not found.sockets and len(found.problems) == 3

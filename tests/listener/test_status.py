@@ -18,7 +18,7 @@ def test_a_listener_is_listed_with_its_ports_until_it_is_killed(listener_process
     assert running.listening.ports == [
         OpenPort("Service Bus REST", listener_process.port("SERVICE_BUS_PORT")),
         OpenPort("Queue Storage", listener_process.port("QUEUE_STORAGE_PORT")),
-        OpenPort("AMQP", listener_process.port("AMQP_PORT")),
+        OpenPort("AMQP, not served yet", listener_process.port("AMQP_PORT")),
     ]
     listener_process.kill()
     assert eventually(lambda: status.listeners() == [])

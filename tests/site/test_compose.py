@@ -5,11 +5,15 @@ import re
 import pytest
 import yaml
 
+from broker_core.listener.front_ends import known_ports
+from explorer.site import settings as site_settings
+
 from .vitrine import ROOT
 
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 IMAGE = (ROOT / "Dockerfile").read_text()
 SECRETS = {"DATABASE_URL", "SECRET_KEY", "POSTGRES_PASSWORD"}
+PORTS = {port.setting: f"${{{port.setting}:-{getattr(site_settings, port.setting)}}}" for port in known_ports()}
 each_service = pytest.mark.parametrize("name", SERVICES)
 
 
@@ -23,10 +27,25 @@ def test_a_container_has_only_the_privileges_it_needs(name):
     assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
 
 
-def test_only_the_web_server_is_published_and_only_on_the_loopback_address():
-    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-        "web": ["${BIND_ADDRESS:-127.0.0.1}:${PORT:-8000}:8000"]
-    }
+def test_only_the_web_server_and_the_listener_are_published_and_only_on_the_loopback_address():
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published.pop("web") == ["${BIND_ADDRESS:-127.0.0.1}:${PORT:-8000}:8000"]
+    assert published == {"listener": [f"${{BIND_ADDRESS:-127.0.0.1}}:{port}:{port}" for port in PORTS.values()]}
+
+
+def test_the_listener_opens_the_ports_that_are_published_and_all_parts_know_them():
+    for service in ("listener", "web"):
+        environment = SERVICES[service]["environment"]
+        assert {name: environment[name] for name in PORTS} == PORTS
+        assert environment["LISTEN_HOST"] == "0.0.0.0"
+    assert SERVICES["listener"]["command"] == "python manage.py listen"
+
+
+def test_a_certificate_is_mounted_where_the_listener_expects_it():
+    environment, volumes = SERVICES["listener"]["environment"], SERVICES["listener"]["volumes"]
+    for name, path in (("TLS_CERTIFICATE", "/run/certificate.pem"), ("TLS_KEY", "/run/key.pem")):
+        assert environment[name] == f"${{{name}:+{path}}}"
+        assert f"${{{name}:-/dev/null}}:{path}:ro" in volumes
 
 
 @pytest.mark.parametrize("name", ["spark-master", "spark-worker"])

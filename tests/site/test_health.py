@@ -9,10 +9,14 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
+from broker_core.common.errors import BrokerUnavailable
+from broker_core.listener import status
+from broker_core.listener.front_ends import known_ports
+from broker_core.listener.status import Listening, OpenPort, RunningListener
 from broker_core.models import SweepRun
 from explorer.site import health
 
-DOWN = {"database": {"state": "down"}, "worker": {"state": "unknown"}, "beat": {"state": "unknown"}}
+DOWN = {"database": {"state": "down"}} | {name: {"state": "unknown"} for name in ("listener", "worker", "beat")}
 
 
 def test_health_names_each_part(db):
@@ -24,6 +28,38 @@ def test_health_names_each_part(db):
     assert {"web", "database", "worker", "beat", "java", "disk"} <= set(parts)
     assert parts["database"]["version"] == str(connection.pg_version // 10000) + "." + str(connection.pg_version % 10000)
     assert parts["worker"]["state"] == parts["beat"]["state"] == "ok"
+
+
+def running(*problems):
+    listening = Listening([OpenPort("Queue Storage", 10001)], problems, {"too many connections": 1})
+    return RunningListener("a-process", timezone.now(), listening)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "port", "state"),
+    [
+        ([running()], 10001, "ok"),
+        ([running(), running("The key /secret/key.pem cannot be read.")], 10001, "some ports are not open"),
+        ([], 10001, "not running"),
+        ([], 0, "off"),
+    ],
+)
+def test_health_names_the_ports_of_the_listeners_and_nothing_secret(db, monkeypatch, settings, listeners, port, state):
+    for one in known_ports():
+        setattr(settings, one.setting, port)
+    monkeypatch.setattr(status, "listeners", lambda **_: listeners)
+    part = health.current_state()["parts"]["listener"]
+    assert part["state"] == state
+    assert part.get("ports") == ({"Queue Storage": 10001} if listeners else None)
+    assert "secret" not in str(part)
+
+
+def test_health_reports_a_database_that_the_broker_cannot_use(db, monkeypatch):
+    def away(**_):
+        raise BrokerUnavailable("gone")
+
+    monkeypatch.setattr(status, "listeners", away)
+    assert health.current_state()["parts"]["listener"] == {"state": "unknown"}
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,37 @@ def vitrine():
 def test_every_part_reports_its_health(vitrine):
     parts = eventually(lambda: (health := vitrine.health()) and health["worker"]["state"] == "ok" and health, 30)
     assert {name: part["state"] for name, part in parts.items() if name != "java"} == {
-        "web": "ok", "database": "ok", "worker": "ok", "beat": "ok", "disk": "ok"
+        "web": "ok", "database": "ok", "listener": "ok", "worker": "ok", "beat": "ok", "disk": "ok"
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_network_clients_are_served_and_a_restarted_listener_has_the_same_ports(vitrine):
+    """A client that connects while none runs waits in the socket's queue."""
+    url = f"http://127.0.0.1:{vitrine.service_bus_port}/health"
+    assert httpx.get(url, timeout=10).json()["status"] == "healthy"
+    before = vitrine.process("listener").pid
+    vitrine.kill("listener")
+    eventually(lambda: (health := vitrine.health()) and health["listener"]["state"] == "not running", 10)
+    assert httpx.get(url, timeout=30).json()["status"] == "healthy"
+    assert vitrine.process("listener").pid != before
+    ports = {"Queue Storage": vitrine.queue_storage_port, "Service Bus REST": vitrine.service_bus_port}
+    assert eventually(lambda: (health := vitrine.health()) and health["listener"].get("ports") == ports, 10)
+
+
+@pytest.mark.slow
+def test_a_port_for_clients_that_is_in_use_is_reported_and_the_rest_starts():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        other = Vitrine(QUEUE_STORAGE_PORT=str(port))
+        try:
+            other.up()
+            said = f"Port {port} (Queue Storage) is in use by another program, and clients cannot connect there."
+            assert f"{said} Set QUEUE_STORAGE_PORT to another, or to 0." in other.output
+            assert httpx.get(f"http://127.0.0.1:{other.service_bus_port}/health", timeout=30).status_code == 200
+            assert eventually(lambda: other.health()["listener"]["state"] == "some ports are not open", 10)
+        finally:
+            other.remove()
 
 
 def test_the_start_prints_its_steps_and_the_link(vitrine):
@@ -43,7 +72,7 @@ def test_the_start_prints_its_steps_and_the_link(vitrine):
         "creating or updating the tables",
         "setting up roles",
         "collecting the static files",
-        "starting web, worker, analysis, beat",
+        "starting web, listener, worker, analysis, beat",
         "",
     ]
     assert said[6].startswith("Vitrine is at ")

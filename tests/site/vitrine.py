@@ -24,6 +24,9 @@ from explorer.site.embedded_postgres import server
 from tests.eventually import eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PORTS_FOR_CLIENTS = (
+    *("SERVICE_BUS_PORT", "SERVICE_BUS_TLS_PORT", "QUEUE_STORAGE_PORT", "QUEUE_STORAGE_TLS_PORT", "AMQP_PORT", "AMQPS_PORT"),
+)
 NOT_PASSED_ON = ("DATABASE_URL", "PATH_PREFIX", "CELERY_BROKER_URL", "ALLOWED_HOSTS", "SECRET_KEY", "VITRINE_PUBLIC_URL")
 
 
@@ -33,8 +36,10 @@ def free_port() -> int:
 
 
 def environment(data: Path, **settings: str) -> dict[str, str]:
+    """Of a process with this data folder. It serves no network clients, unless the settings name a port."""
     kept = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
-    return kept | {"VITRINE_DATA": str(data), "VITRINE_DEMO": "0", "PYTHONUNBUFFERED": "1"} | settings
+    off = dict.fromkeys(PORTS_FOR_CLIENTS, "0")
+    return kept | off | {"VITRINE_DATA": str(data), "VITRINE_DEMO": "0", "PYTHONUNBUFFERED": "1"} | settings
 
 
 def manage(*arguments: str, data: Path, **settings: str) -> subprocess.CompletedProcess:
@@ -49,8 +54,11 @@ class Vitrine:
 
     def __init__(self, **settings: str):
         self.data = Path(tempfile.mkdtemp(prefix="vitrine-", dir="/tmp"))  # short: a socket's path has about 100 bytes
-        self.port = free_port()
-        self._settings = settings
+        self.port, self.queue_storage_port, self.service_bus_port = free_port(), free_port(), free_port()
+        self._settings = {
+            "QUEUE_STORAGE_PORT": str(self.queue_storage_port),
+            "SERVICE_BUS_PORT": str(self.service_bus_port),
+        } | settings
         self._log = (self.data / "up.log").open("w+")
         self.supervisor: subprocess.Popen | None = None
 
@@ -77,11 +85,12 @@ class Vitrine:
         assert self.supervisor.poll() is None, self.output
 
     def process(self, part: str) -> psutil.Process:
-        """The running process of web, worker, analysis, beat or postgres."""
+        """The running process of web, listener, worker, analysis, beat or postgres."""
         if part == "postgres":
             return eventually(self._postgres, 30)
         mark = {
             "web": "explorer.site.web",
+            "listener": "listen",
             "worker": "--hostname=sweeps@%h",
             "analysis": "--queues=analysis",
             "beat": "--pidfile=",

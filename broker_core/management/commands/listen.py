@@ -6,7 +6,6 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.listener import ports
@@ -14,6 +13,7 @@ from broker_core.listener.front_ends import known_ports
 from broker_core.listener.ports import Opened, Port
 from broker_core.listener.server import Listener
 from broker_core.store import connections
+from broker_core.wire.connections import Limits
 
 OTHER_FILES = 200  # descriptors that the process needs besides those of its connections
 
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         for port in open_ports:
             self.stdout.write(f"{port.title} at port {opened.sockets[port.setting].getsockname()[1]}")
         self.stdout.flush()
-        _allow_connections(settings.LISTEN_CONNECTIONS)
+        _allow_connections(Limits.of_settings().most)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(open_ports, opened))

@@ -1,4 +1,4 @@
-"""Starts, watches and stops all parts: PostgreSQL, migrations, seed, web server, workers, beat and the demo."""
+"""Starts, watches and stops all parts: PostgreSQL, migrations, seed, web server, listener, workers, beat and the demo."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from django.core.management import CommandError, call_command, get_commands
 from django.db import Error, OperationalError, connection, connections
 
 from broker_core.common.errors import BrokerError
+from broker_core.listener import ports
+from broker_core.listener.front_ends import known_ports
+from broker_core.listener.ports import Opened
 from explorer.site.embedded_postgres import server
 
 from . import port
@@ -28,7 +31,8 @@ from .folder import Folder
 TICK_SECONDS = 0.5
 WEB_LATE_SECONDS = 30.0  # after which the output says that the web server has not responded yet
 LEFTOVERS_SECONDS = 10.0
-STOPPING_ORDER = ({"demo": 3, "beat": 3, "web": 5}, {"worker": 10, "analysis": 10})  # seconds that each part has to stop
+# Seconds that each part has to stop.
+STOPPING_ORDER = ({"demo": 3, "beat": 3, "web": 5, "listener": 10}, {"worker": 10, "analysis": 10})
 
 
 class CannotRun(Exception):
@@ -60,16 +64,19 @@ class Up:
         try:
             if leftovers := folder.end_leftovers():
                 self.say("up", f"ending {leftovers} processes of an earlier run")
-            listening = port.listen(self._wanted_port, LEFTOVERS_SECONDS if leftovers else 0)
-            self._run_on(folder, listening)
+            patience = LEFTOVERS_SECONDS if leftovers else 0
+            listening = port.listen(self._wanted_port, patience)
+            self._run_on(folder, listening, ports.open_all(known_ports(), patience))
         finally:
             folder.release()
 
-    def _run_on(self, folder: Folder, listening) -> None:
+    def _run_on(self, folder: Folder, listening, for_clients: Opened) -> None:
         try:
+            for problem in for_clients.problems:
+                self.say("up", problem)
             self._prepare_database()
             self._collect_files()
-            self._children = self._make_children(listening)
+            self._children = self._make_children(listening, for_clients)
             self.say("up", f"starting {', '.join(child.name for child in self._children)}")
             for child in self._children:
                 if self._stopping.is_set():
@@ -78,7 +85,7 @@ class Up:
             folder.remember([child.pid for child in self._children if child.pid])
             self._watch(folder, listening.getsockname()[1])
         finally:
-            self._stop(listening)
+            self._stop([listening, *for_clients.sockets.values()])
 
     # Starting
 
@@ -111,7 +118,7 @@ class Up:
         except OSError as problem:
             raise CannotRun(f"The static files could not be written to {settings.STATIC_ROOT}: {problem}") from problem
 
-    def _make_children(self, listening) -> list[Child]:
+    def _make_children(self, listening, for_clients: Opened) -> list[Child]:
         url = settings.DATABASE_URL or server.url(settings.EMBEDDED_POSTGRES)
         environment = os.environ | {
             "DATABASE_URL": url,
@@ -125,16 +132,20 @@ class Up:
         quiet = ["--loglevel=WARNING"]
         worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat", *quiet]
         fd = str(listening.fileno())
+        passed = {"web": [listening.fileno()], "listener": [one.fileno() for one in for_clients.sockets.values()]}
         commands = {
             "web": ["-m", "explorer.site.web", "--fd", fd, "--log-level=warning", "--timeout-graceful-shutdown=3"],
+            "listener": ["manage.py", "listen", *_arguments(for_clients)],
             "worker": [*worker, "--pool=threads", "--concurrency=4", "--queues=sweeps,operations", "--hostname=sweeps@%h"],
             "analysis": [*worker, "--pool=solo", "--queues=analysis", "--hostname=analysis@%h"],
             "beat": [*celery, "beat", "--pidfile=", *quiet],
         }  # fmt: skip
+        if not for_clients.sockets:
+            del commands["listener"]
         if settings.VITRINE_DEMO and "demo" in get_commands():
             commands["demo"] = ["manage.py", "demo"]
         return [
-            Child(name, [sys.executable, *command], environment, self.say, pass_fds=[listening.fileno()] if name == "web" else [])
+            Child(name, [sys.executable, *command], environment, self.say, pass_fds=passed.get(name, []))
             for name, command in commands.items()
         ]
 
@@ -188,7 +199,7 @@ class Up:
             self._hurry.set()
         self._stopping.set()
 
-    def _stop(self, listening) -> None:
+    def _stop(self, sockets) -> None:
         """Stop the parts that create work first, then the workers, then the database."""
         if self._children:
             self.say("up", "stopping (press Ctrl-C again to stop immediately)")
@@ -198,7 +209,8 @@ class Up:
                 child.ask_to_stop()
             for child in going:
                 child.wait(names[child.name], self._hurry)
-        listening.close()
+        for one in sockets:
+            one.close()
         if self._owns_postgres:
             with suppress(server.CannotStart):
                 server.stop(settings.EMBEDDED_POSTGRES)
@@ -208,6 +220,12 @@ class Up:
         """Write a line to standard output; the terminal may be closed."""
         with self._said, suppress(BrokenPipeError, ValueError):
             print(f"{name:>8} | {text}", flush=True)
+
+
+def _arguments(opened: Opened) -> list[str]:
+    """What `manage.py listen` is told of the ports."""
+    passed = [f"--socket={setting}={one.fileno()}" for setting, one in opened.sockets.items()]
+    return [*passed, *(f"--problem={problem}" for problem in opened.problems)]
 
 
 def _answers(url: str) -> bool:
