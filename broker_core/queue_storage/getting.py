@@ -1,14 +1,16 @@
 """Get and peek.
 
-A get is one statement, starting at the queue's visibility hint. It may be followed by a refresh of the hint (if it found fewer
-messages than requested, and periodically), the move of spent messages to the poison queue, and another get for the rest.
+Concurrent gets of a process are made together. A get is one statement, starting at the queue's visibility hint. It may be
+followed by a refresh of the hint (if it found fewer messages than requested, and periodically), the move of spent messages to the
+poison queue, and another get for the rest.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
@@ -17,6 +19,7 @@ from broker_core.queue_storage.rules.limits import DEFAULT_LEASE
 from broker_core.queue_storage.rules.messages import check_count, check_get
 from broker_core.runtime.caches import BoundedCache
 from broker_core.runtime.entity_cache import CachedEntity
+from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.pacing import ROUNDS
 from broker_core.store import connections
 from broker_core.store.driver import Steps
@@ -66,9 +69,24 @@ def get(
     """
     actor = authorize(actor, Right.LISTEN, address)
     check_get(count, visibility_timeout)
-    params = {"holder": actor.holder_label, "visibility": visibility_timeout}
-    rows = yield from run_on_queue(address, lambda queue: _get(address, queue.id, count, params))
-    return [got_message(row) for row in rows]
+    return (yield from _gets.call((address, actor.holder_label, visibility_timeout), count))
+
+
+def _get_together(key: tuple[EntityAddress, str, timedelta], counts: Sequence[int]) -> Steps[list[list[GotMessage]]]:
+    """The messages of several calls, each of which wants so many: the first call gets the first ones."""
+    address, holder, visibility = key
+    params = {"holder": holder, "visibility": visibility}
+    rows = yield from run_on_queue(address, lambda queue: _get(address, queue.id, sum(counts), params))
+    messages = map(got_message, rows)
+    return [list(islice(messages, count)) for count in counts]
+
+
+def _weight(count: int) -> int:
+    return _WEIGHT_OF_A_MESSAGE * count
+
+
+_WEIGHT_OF_A_MESSAGE = 4  # a group gets at most 125 messages: how large they are is not known before
+_gets: Gathering[int, list[GotMessage]] = Gathering(_get_together, size_of=_weight)
 
 
 @use_case
@@ -102,7 +120,7 @@ def _get(address: EntityAddress, queue_id: int, count: int, params: dict[str, An
         elif not _may_refresh_hint(queue_id):
             return rows if rows or (yield from _exists(address, queue_id)) else None
         else:
-            hint = yield from _hint_of(address, queue_id)
+            hint = yield from _hint_of(address, queue_id, has_messages=bool(rows))
             if hint is None:
                 return rows or None
             if hint.expired:
@@ -114,7 +132,7 @@ def _get(address: EntityAddress, queue_id: int, count: int, params: dict[str, An
             return rows
         rows = [*rows, *more]
     if _hint_refresh_is_due(queue_id):
-        yield from _hint_of(address, queue_id)
+        yield from _hint_of(address, queue_id, has_messages=bool(rows))
     return rows
 
 
@@ -135,10 +153,10 @@ def _refresh_hint(queue_id: int) -> Steps:
     return rows[0] if rows else None
 
 
-def _hint_of(address: EntityAddress, queue_id: int) -> Steps:
-    """Refresh the hint. Raises QueueDisabled."""
+def _hint_of(address: EntityAddress, queue_id: int, *, has_messages: bool = False) -> Steps:
+    """Refresh the hint. Raises QueueDisabled; not to a call that has messages, which would be lost until their leases end."""
     hint = yield from _refresh_hint(queue_id)
-    if hint is not None:
+    if hint is not None and not has_messages:
         _require_getting(address, hint.status)
     return hint
 

@@ -1,5 +1,6 @@
 """Consumers side by side: each message to one of them, and a change that meets another one is either done or refused."""
 
+import asyncio
 import contextlib
 import threading
 from datetime import timedelta
@@ -10,9 +11,9 @@ import pytest
 
 from broker_core import namespaces, queue_storage, sweeps
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
 from broker_core.queue_storage import changing, delete, get, getting, peek, put, put_all, putting, update
-from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
+from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueDisabled, QueueNotFound
 from broker_core.runtime.pacing import BATCH
 from broker_core.store import connections
 from broker_core.store.driver import run
@@ -70,6 +71,100 @@ def test_combined_deletes_have_separate_results(queue):
     assert run(changing._delete_together(key, [[pair], [pair], crossed])) == [{a.message_id}, set(), set()]
     assert queue_storage.delete_all(queue, crossed).deleted == ()
     assert [m.text for m in peek(queue, 32)] == ["b", "c"] and ledger_agrees(queue)
+
+
+@pytest.fixture
+def get_groups(monkeypatch):
+    """The counts of each group of gets from now on. The first is made when `wanted` further calls wait."""
+    groups, together = [], getting._gets._together
+
+    def all_wait(wanted):
+        lines = [*getting._gets._of_threads.values(), *getting._gets._of_tasks.values()]
+        return sum(len(line.waiting) for line in lines) == wanted
+
+    def after(wanted):
+        def make(key, counts):
+            groups.append(list(counts))
+            if len(groups) == 1:
+                eventually(lambda: all_wait(wanted))
+            return together(key, counts)
+
+        monkeypatch.setattr(getting._gets, "_together", make)
+        return groups
+
+    return after
+
+
+def test_gets_of_threads_are_combined(queue, get_groups):
+    """The first call gets the first messages, and no message is handed to two."""
+    put_all(queue, [str(n) for n in range(8)])
+    groups = get_groups(3)
+    got = side_by_side(*[lambda count=count: get(queue, count) for count in (1, 2, 3, 4)])
+    assert [len(group) for group in groups] == [1, 3]
+    in_order = [message for group in groups for count in group for message in got[count - 1]]
+    assert [message.text for message in in_order] == list("01234567")
+    assert all(len(messages) <= count for count, messages in enumerate(got, 1))
+    assert len({message.pop_receipt for message in in_order}) == 8 and ledger_agrees(queue)
+
+
+def test_gets_with_different_leases_or_holders_are_not_combined(queue, get_groups):
+    put_all(queue, ["a", "b", "c"])
+    groups = get_groups(0)
+    others = [Actor("key", name, Right.ALL, name) for name in ("first", "second")]
+    got = side_by_side(
+        lambda: get(queue, visibility_timeout=30 * SECOND, actor=others[0]),
+        lambda: get(queue, visibility_timeout=60 * SECOND, actor=others[0]),
+        lambda: get(queue, visibility_timeout=30 * SECOND, actor=others[1]),
+    )
+    assert groups == [[1]] * 3 and sorted(message.text for [message] in got) == ["a", "b", "c"]
+    assert [locked_by(queue, message) for [message] in got] == ["first", "first", "second"]
+    lease = {message.visible_at - message.inserted_at for [message] in (got[0], got[2])}
+    assert lease == {30 * SECOND} and got[1][0].visible_at - got[1][0].inserted_at == 60 * SECOND
+
+
+def locked_by(queue, message):
+    sql = "SELECT locked_by FROM vitrine_message WHERE entity_id = %s AND sequence_number = %s"
+    return connections.current().execute(sql, [entity_id(queue), message.sequence_number]).fetchone()[0]
+
+
+def test_combined_gets_of_tasks_have_separate_results(queue, monkeypatch):
+    """What was got for a cancelled task is visible again, not counted, and the others have theirs."""
+    put_all(queue, list("abcd"))
+    groups = group_sizes(monkeypatch, getting._gets)
+
+    async def gets():
+        tasks = [asyncio.create_task(get.aio(queue)) for _ in range(4)]
+        while not getting._gets._of_tasks or len(next(iter(getting._gets._of_tasks.values())).waiting) < 3:
+            await asyncio.sleep(0)
+        tasks[2].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    got = asyncio.run(gets())
+    assert groups == [1, 3] and isinstance(got.pop(2), asyncio.CancelledError)
+    assert [message.text for [message] in got] == ["a", "b", "d"]
+    [again] = get(queue, 4)
+    assert (again.text, again.dequeue_count) == ("c", 1) and ledger_agrees(queue)
+
+
+def test_a_group_of_gets_is_refused_call_by_call(queue, get_groups):
+    groups = get_groups(2)
+    missing = EntityAddress(queue.namespace, "missing")
+    answers = side_by_side(*[lambda: get(missing)] * 3)
+    assert [type(answer) for answer in answers] == [QueueNotFound] * 3 and groups[:2] == [[1], [1, 1]]
+
+
+def test_messages_of_a_get_are_returned_if_the_queue_is_paused_meanwhile(queue, monkeypatch):
+    put(queue, "a")
+    refresh = getting._refresh_hint
+
+    def pause_and_refresh(queue_id):
+        yield from queue_storage.set_status.steps(queue, EntityStatus.RECEIVE_DISABLED)
+        return (yield from refresh(queue_id))
+
+    monkeypatch.setattr(getting, "_refresh_hint", pause_and_refresh)
+    assert [message.text for message in get(queue, 2)] == ["a"]
+    with pytest.raises(QueueDisabled):
+        get(queue)
 
 
 def test_two_consumers_get_disjoint_messages(queue):
