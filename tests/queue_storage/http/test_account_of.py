@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,12 @@ def looked_up(monkeypatch):
     return names
 
 
+def request_to(name) -> Any:
+    return SimpleNamespace(target=SimpleNamespace(account=name))
+
+
 async def several(name, count=5):
-    request = SimpleNamespace(target=SimpleNamespace(account=name))
-    return await asyncio.gather(*[account_of(request) for _ in range(count)], return_exceptions=True)
+    return await asyncio.gather(*[account_of(request_to(name)) for _ in range(count)], return_exceptions=True)
 
 
 def test_concurrent_requests_look_up_their_account_once(looked_up):
@@ -46,8 +50,7 @@ def test_a_missing_account_is_looked_up_again(looked_up):
 
 def test_a_cancelled_request_does_not_stop_the_lookup_of_others(looked_up):
     async def first_is_cancelled():
-        request = SimpleNamespace(target=SimpleNamespace(account="shop"))
-        first, second = (asyncio.create_task(account_of(request)) for _ in range(2))
+        first, second = (asyncio.create_task(account_of(request_to("shop"))) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
         return (await second).name, first
