@@ -39,6 +39,7 @@ TABLE: dict[tuple[str, Level, str, str], Operation] = {
     ("GET", Level.SERVICE, "service", "properties"): _GET_PROPERTIES,
     ("PUT", Level.SERVICE, "service", "properties"): Operation(service.set_properties, Needs(Right.MANAGE, "s", "w")),
     ("GET", Level.SERVICE, "service", "stats"): _GET_STATS,
+    ("POST", Level.SERVICE, "service", "userdelegationkey"): Operation(service.get_delegation_key, Needs(Right.MANAGE)),
     ("PUT", Level.QUEUE, "", ""): Operation(queues.create, Needs(Right.MANAGE, "c", "cw")),
     ("DELETE", Level.QUEUE, "", ""): Operation(queues.delete, Needs(Right.MANAGE, "c", "d")),
     ("GET", Level.QUEUE, "", "metadata"): _GET_METADATA,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from broker_core.common.types import Actor
 from broker_core.queue_storage import accounts
 from broker_core.queue_storage.queues import StorageQueue, list_queue_page
-from broker_core.queue_storage.rules.errors import InvalidMarker, InvalidQueryParameterValue
+from broker_core.queue_storage.rules.errors import AuthenticationFailed, InvalidMarker, InvalidQueryParameterValue
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.xml import element
 
@@ -57,6 +57,11 @@ async def get_stats(request: Request, actor: Actor) -> Answer:
         raise InvalidQueryParameterValue("comp", "stats", "only the secondary endpoint (<account>-secondary) has stats")
     state = [element("Status", "live"), element("LastSyncTime", answers.date(datetime.now(UTC)))]
     return answers.answer(request, 200, element("StorageServiceStats", [element("GeoReplication", state)]))
+
+
+async def get_delegation_key(request: Request, actor: Actor) -> Answer:
+    """Raises AuthenticationFailed: delegation keys are given to users of Entra ID."""
+    raise AuthenticationFailed("There are no user delegation keys here, as there is no Entra ID. Sign with an account key")
 
 
 def _endpoint(request: Request) -> str:

@@ -353,6 +353,40 @@ def test_bodies_at_the_limits_are_stored(client, orders, text):
     assert client.request("POST", "/orders/messages", body=TEXT % text).status == 201
 
 
+@pytest.mark.parametrize(
+    "body", [b"<a><MessageText>x</MessageText></a>", b"<QueueMessage><messagetext>x</messagetext></QueueMessage>"]
+)
+def test_names_in_the_document_of_a_message(client, orders, body):
+    """QS-013."""
+    assert client.request("POST", "/orders/messages", body=body).status == 201
+    assert [message.text for message in queue_storage.peek(orders)] == ["x"]
+
+
+def test_line_ends_are_read_as_xml_says(client, orders):
+    """QS-F03: a carriage return is kept only as a reference, as which answers have it."""
+    assert client.request("POST", "/orders/messages", body=TEXT % b"a\r\nb\rc&#13;&#xA;d").status == 201
+    assert [message.text for message in queue_storage.peek(orders)] == ["a\nb\nc\r\nd"]
+    assert b"c&#xD;\nd" in client.request("GET", "/orders/messages", "peekonly=true").body
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_document_may_begin_with_a_byte_order_mark(client, orders, encoding):
+    body = "<QueueMessage><MessageText>h\u00e9</MessageText></QueueMessage>".encode(encoding)
+    assert client.request("POST", "/orders/messages", body=body).status == 201
+    assert [message.text for message in queue_storage.peek(orders)] == ["h\u00e9"]
+
+
+def test_a_peek_is_asked_for_by_a_parameter(client, orders):
+    """QS-039."""
+    queue_storage.put(orders, "x")
+    counts = [
+        client.request("GET", "/orders/messages", query).text("QueueMessage/DequeueCount")
+        for query in ("peekonly=true", "peekonly=true", "peekonly=false")
+    ]
+    assert counts == ["0", "0", "1"]
+    assert not list(client.request("GET", "/orders/messages").root)  # it is leased
+
+
 def test_a_missing_queue_is_the_last_thing_that_is_refused(client):
     """QS-012."""
     refused(client.request("POST", "/none/messages", "messagettl=0", TEXT % b"x"), 400, "InvalidQueryParameterValue")
@@ -421,6 +455,17 @@ def test_a_request_without_a_signature(client, orders):
     refused(client.request("GET", "/orders/messages", headers=bearer, sign=False), 403, "AuthenticationFailed")
     malformed = [("Authorization", "SharedKey x")]
     refused(client.request("GET", "/orders/messages", headers=malformed, sign=False), 400, "InvalidAuthenticationInfo")
+
+
+def test_there_is_no_entra_id(client, orders):
+    query, body = "restype=service&comp=userdelegationkey", b"<KeyInfo><Expiry>2026-11-22</Expiry></KeyInfo>"
+    bearer = [("Authorization", "Bearer abc")]
+    for reply in (client.request("POST", "/", query, body), client.request("POST", "/", query, body, bearer, sign=False)):
+        details = refused(reply, 403, "AuthenticationFailed")
+        assert "account key" in details["AuthenticationErrorDetail"]
+    delegated = "sv=2026-02-06&skoid=x&sp=r&se=2099-01-01&sig=x"
+    details = refused(client.request("GET", "/orders/messages", delegated, sign=False), 403, "AuthenticationFailed")
+    assert "User delegation" in details["AuthenticationErrorDetail"]
 
 
 @pytest.mark.parametrize("scheme", ["SharedKey", "SharedKeyLite"])
