@@ -83,7 +83,7 @@ def start(tree: Path) -> str:
 @pytest.mark.parametrize(
     ("family", "name", "pages", "commands", "remaining"),
     [
-        ("queue_storage", "QueueStorage", "StoragePages", (), "Service Bus, RabbitMQ"),
+        ("queue_storage", "QueueStorage", "StoragePages", ("storage_sas",), "Service Bus, RabbitMQ"),
         ("rabbitmq", "RabbitMQ", "RabbitPages", ("export_definitions", "import_definitions"), "Service Bus, Queue Storage"),
     ],
 )
