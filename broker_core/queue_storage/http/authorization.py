@@ -60,6 +60,11 @@ async def account_of(request: Request) -> StorageAccount:
     return account
 
 
+def forget(name: str) -> None:
+    """Look an account up again: a client that changed it sees the change at once."""
+    _cached.pop(name, None)
+
+
 async def _find_once(name: str) -> StorageAccount | None:
     """Look up an account, once for all requests of this loop that wait for it."""
     key = asyncio.get_running_loop(), name

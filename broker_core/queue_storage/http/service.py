@@ -13,6 +13,7 @@ from broker_core.wire.http.answer import Answer
 from broker_core.wire.xml import element
 
 from . import answers, documents, parameters
+from .authorization import forget
 from .request import Request
 
 MOST_BODY_BYTES = 64 * 1024
@@ -48,6 +49,7 @@ async def set_properties(request: Request, actor: Actor) -> Answer:
     """Replaces the parts that are in the body, and keeps the others."""
     given = documents.read_properties(await request.body(MOST_BODY_BYTES))
     await accounts.set_service_properties.aio(request.target.account, **given, actor=actor)
+    forget(request.target.account)
     return answers.answer(request, 202)
 
 

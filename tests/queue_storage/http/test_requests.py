@@ -65,6 +65,20 @@ def test_metadata_is_read_and_replaced(client, orders):
     assert not queue_storage.get_queue(orders).metadata
 
 
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ([("x-ms-meta-1a", "x")], "InvalidMetadata"),
+        ([("x-ms-meta-a", "x"), ("x-ms-meta-A", "y")], "InvalidMetadata"),
+        ([("x-ms-meta-", "x")], "EmptyMetadataKey"),
+        ([("x-ms-meta-a", "x" * 8_192)], "MetadataTooLarge"),
+    ],
+)
+def test_metadata_that_is_refused(client, orders, headers, code):
+    refused(client.request("PUT", "/orders", "comp=metadata", headers=headers), 400, code)
+    refused(client.request("PUT", "/another", headers=headers), 400, code)
+
+
 def test_access_policies_are_returned_as_they_were_set(client, orders):
     """QS-095."""
     body = (
@@ -540,6 +554,20 @@ def test_a_preflight(client):
 )
 def test_a_preflight_that_no_rule_allows(client, origin, method, headers, status, code):
     refused(preflight(client, origin, method, headers), status, code)
+
+
+def test_a_rule_applies_at_once(client):
+    for rules, status in (
+        (
+            "<CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET</AllowedMethods>"
+            "<MaxAgeInSeconds>5</MaxAgeInSeconds></CorsRule>",
+            200,
+        ),
+        ("", 403),
+    ):
+        body = f"<StorageServiceProperties><Cors>{rules}</Cors></StorageServiceProperties>".encode()
+        assert client.request("PUT", "/", "restype=service&comp=properties", body).status == 202
+        assert preflight(client, "http://a.example", "GET").status == status
 
 
 @pytest.mark.usefixtures("cors")
