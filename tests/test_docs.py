@@ -1,16 +1,19 @@
-"""The Python examples of the README and of docs/: they can be pasted into a shell, and they run as they stand."""
+"""The examples of the README and of docs/: those in Python can be pasted into a shell; they, and those with curl, run."""
 
 import codeop
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from broker_core import namespaces, reads
+from broker_core import namespaces, queue_storage, reads
 from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 
 from .fixtures import broker_database  # noqa: F401 - fixture
+from .wire.listening import database_url_of_tests
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,8 +28,13 @@ RUNNABLE = [
 ]
 
 
-def blocks(page):
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+SDK = "from azure."  # how an example begins that needs the listener, and a package that users install themselves
+WITH_CURL = ["README.md", "docs/queue-storage-rest.md"]
+PORT = ":10001"
+
+
+def blocks(page, language="python"):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def pasted(block):
@@ -64,8 +72,50 @@ def test_examples_run_in_sequence(broker_database, name, capsys):  # noqa: F811
     entities.create_queue(EntityAddress("demo", "playground"))
     world = {}
     for block in blocks(ROOT / name):
+        if block.startswith(SDK):
+            continue
         for statement in pasted(block):
             exec(statement, world)
     printed = capsys.readouterr().out.splitlines()
     for told in re.findall(r"^    ((?:expired|lock ended) \| .+|2 messages of .+)$", (ROOT / name).read_text(), re.MULTILINE):
         assert told.strip() in [line.strip() for line in printed]
+
+
+@pytest.fixture
+def emulated(transactional_db, listener):
+    """A site as `make up` seeds it, and the port of its listener, which in examples is 10001."""
+    from broker_core.queue_storage import accounts
+    from broker_core.queue_storage.rules.shared_key import PUBLISHED_ACCOUNT, PUBLISHED_KEY
+
+    queue_storage.create_account(PUBLISHED_ACCOUNT)
+    accounts.set_keys(PUBLISHED_ACCOUNT, primary=PUBLISHED_KEY)
+    return f":{listener.port()}"
+
+
+def test_examples_with_an_sdk_run(emulated, capsys, monkeypatch):
+    from azure.storage.queue import QueueServiceClient
+    from azure.storage.queue._shared import base_client
+
+    def endpoint(service):
+        return f"http://127.0.0.1{emulated}/devstoreaccount1"
+
+    monkeypatch.setattr(base_client, "_get_development_storage_endpoint", endpoint)
+    (example,) = [block for block in blocks(ROOT / "README.md") if block.startswith(SDK)]
+    exec(example, {})
+    assert capsys.readouterr().out == "hello 1\n"
+    service = QueueServiceClient.from_connection_string("UseDevelopmentStorage=true")
+    assert [queue.name for queue in service.list_queues()] == ["letters"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_CURL)
+def test_examples_with_curl_run_as_printed(emulated, name):
+    """Each comment says what the next request is answered with."""
+    for example in blocks(ROOT / name, "sh"):
+        assert PORT in example
+        environment = os.environ | {"DATABASE_URL": database_url_of_tests()}
+        command = ["/bin/bash", "-eu", "-o", "pipefail", "-c", example.replace(PORT, emulated)]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        expected = re.findall(r"^# .*: (\d{3})\b", example, re.MULTILINE)
+        assert re.findall(r"HTTP/1.1 (\d{3})", done.stdout) == expected, done.stdout
