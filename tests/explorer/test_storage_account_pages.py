@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qsl
 
 import pytest
+from playwright.sync_api import expect
 
 from broker_core import queue_storage, reads
 from broker_core.common.types import EntityAddress, Family
@@ -18,6 +19,7 @@ from explorer.lessons import sandboxes
 from explorer.models import AuditRecord
 from tests.html import body_of
 
+from .test_accessibility import browser  # noqa: F401 - a fixture
 from .test_keys import acts
 from .test_storage_pages import at, the_last_act
 
@@ -119,7 +121,9 @@ def test_others_neither_see_nor_change_keys_signatures_and_properties(as_, accou
         for refused in (client.get(url), client.post(url, {"do": "show", "permission": ["r"], "valid_for": "1 h"})):
             assert refused.status_code == 403 and "You need the role administrator to change " in body_of(refused)
     page = body_of(client.get(f"/namespaces/{account}/"))
-    assert "none: pages of other origins cannot call it" in page and "requires the administrator role" in page
+    assert (
+        "No CORS rules: browsers do not let pages of other origins call it." in page and "requires the administrator role" in page
+    )
 
 
 def test_pages_of_storage_accounts_are_refused_for_other_namespaces(admin, shop, keys):
@@ -268,6 +272,27 @@ def test_a_bad_access_policy_is_refused_at_its_field(admin, stored, changes, row
     errors = page.context["form"].policies.forms[row].errors[field]
     assert page.status_code == 400 and any(problem in error for error in errors) and problem in body_of(page)
     assert queue_storage.get_queue(stored).access_policies == POLICIES
+
+
+def test_empty_rows_are_offered_one_after_the_other_by_keyboard(transactional_db, browser):  # noqa: F811
+    queue_storage.create_account("shopaccount")
+    address = EntityAddress("shopaccount", "letters")
+    queue_storage.create_queue(address)
+    page = browser()
+    page.goto(f"/settings/{at(address)}")
+    page.get_by_text("Add a policy…").focus()
+    expect(page.get_by_text("Add another policy…")).to_have_count(4)
+    expect(page.get_by_text("Add another policy…").first).not_to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Add another policy…").first).to_be_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.type("readers")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/entities/{at(address)}")
+    assert queue_storage.get_queue(address).access_policies == (AccessPolicy("readers", permission="r"),)
 
 
 def test_more_rows_than_a_queue_can_have_are_refused(admin, stored):
