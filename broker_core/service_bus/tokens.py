@@ -29,7 +29,7 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.store import connections
 
 from .entities import shared_access
-from .entities.shared_access import MOST_CANDIDATES, AccessPolicy
+from .entities.shared_access import MOST_CANDIDATES, AccessPolicy, Proof
 from .rules import sas
 from .rules.entity_settings import check_namespace_name, check_policy_name
 from .rules.sas import PUBLISHED_NAMESPACE, TokenRefused
@@ -111,46 +111,43 @@ class _Place(NamedTuple):
     policy: str
 
 
-class _Proof(NamedTuple):
-    policy: AccessPolicy
-    key: str
-
-
-_Found = tuple[float, _Proof]  # and until when it is valid, in seconds of the monotonic clock
+_Found = tuple[float, Proof]  # and until when it is valid, in seconds of the monotonic clock
 _cached: TTLCache[_Place, tuple[_Found, ...]] = TTLCache(_MOST_CACHED, CACHE_SECONDS)
 
 
-async def _prove(place: _Place, proves: Callable[[str], bool]) -> _Proof | None:
-    """The policy that has the key, which `proves` tells. Every key is tried, so that the time does not tell which was right."""
+async def _prove(place: _Place, proves: Callable[[str], bool]) -> Proof | None:
+    """The policy that has the key, which `proves` tells."""
     now = time.monotonic()
     kept = [found for found in _cached.get(place, ()) if found[0] > now]
     known = [proof for _, proof in kept if proves(proof.key)]
     if known:
         return known[0]
-    proof = _decided([_Proof(p, key) for p in await _candidates(place) for key in p.keys if proves(key)])
+    proof = _decided(await _proofs(place, proves))
     if proof is not None:
         _cached[place] = ((now + CACHE_SECONDS, proof), *kept)[:_MOST_TOGETHER]
     return proof
 
 
-async def _candidates(place: _Place) -> Sequence[AccessPolicy]:
+async def _proofs(place: _Place, proves: Callable[[str], bool]) -> Sequence[Proof]:
+    """The policies that have the key. Every key is tried, so that the time does not tell which was right."""
     try:
         check_policy_name(place.policy)
     except InvalidArgument:
         return ()
     if place.namespace is not None:
-        return await shared_access.find_policies.aio(place.namespace, place.entity, place.policy)
-    found = await shared_access.search_policies.aio(place.label, place.entity, place.policy)
-    if len(found.policies) > MOST_CANDIDATES:
+        policies = await shared_access.find_policies.aio(place.namespace, place.entity, place.policy)
+        return [Proof(policy, key) for policy in policies for key in policy.keys if proves(key)]
+    found = await shared_access.search_by_key.aio(place.label, place.entity, place.policy, proves)
+    if found.is_cut:
         raise TokenRefused(
             TokenRefused.SIGNATURE,
             f"More than {MOST_CANDIDATES:,} policies have the name '{place.policy}', too many to find a namespace by its key. "
             "Name the namespace in the host, or use a policy of another name.",
         )
-    return found.policies
+    return found.proofs
 
 
-def _decided(proofs: Sequence[_Proof]) -> _Proof | None:
+def _decided(proofs: Sequence[Proof]) -> Proof | None:
     """Of the policies that have the key, the one that counts. Raises TokenRefused."""
     if len({proof.policy.namespace for proof in proofs}) < 2:
         return next(iter(proofs), None)

@@ -437,7 +437,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "list_policies": lambda: {"scope": w.ns},
             "list_all_policies": dict,
             "find_policies": lambda: {"namespace": w.ns, "path": None, "name": "p"},
-            "search_policies": lambda: {"label": w.ns, "path": None, "name": "p"},
+            "search_by_key": lambda: {"label": w.ns, "path": None, "name": "p", "proves": lambda key: True},
             "stored_policies": lambda: {"ids": [1]},
             "set_keys": lambda: {"scope": w.ns, "name": "p", "primary": "x" * 44},
             "update_policy": lambda: {"scope": w.ns, "name": "p", "send": True, "listen": True, "manage": False},

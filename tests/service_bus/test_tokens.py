@@ -21,7 +21,7 @@ from broker_core.common.errors import BrokerError, InvalidArgument, NotAuthorize
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus import entities, tokens
 from broker_core.service_bus.entities import shared_access
-from broker_core.service_bus.entities.shared_access import AccessPolicy, FoundPolicies
+from broker_core.service_bus.entities.shared_access import AccessPolicy, Proof, Proofs
 from broker_core.service_bus.rules import sas
 from broker_core.service_bus.rules.entity_settings import check_namespace_name
 from broker_core.service_bus.rules.sas import TokenRefused
@@ -50,12 +50,15 @@ class Found:
     def __init__(self, *policies: AccessPolicy):
         self.policies, self.searches = list(policies), 0
 
-    async def search(self, label, path, name):
+    async def search(self, label, path, name, proves):
         self.searches += 1
-        return FoundPolicies(False, [each for each in self.policies if each.name.lower() == name])
+        tried = [each for each in self.policies if each.name.lower() == name]
+        return Proofs(
+            False, len(tried) > tokens.MOST_CANDIDATES, [Proof(each, key) for each in tried for key in each.keys if proves(key)]
+        )
 
     def run(self, call):
-        with patch.object(tokens.shared_access, "search_policies", SimpleNamespace(aio=self.search)):
+        with patch.object(tokens.shared_access, "search_by_key", SimpleNamespace(aio=self.search)):
             return asyncio.run(call())
 
 
@@ -325,14 +328,15 @@ def test_policies_are_searched_by_name_namespace_and_path():
     for name in ("one", "two"):
         namespaces.create_namespace(name, Family.SERVICE_BUS)
         entities.create_queue(EntityAddress(name, "orders"))
-        shared_access.create_policy(name, "app", send=True)
-    shared_access.create_policy(EntityAddress("two", "orders"), "APP", listen=True)
+        shared_access.create_policy(name, "app", send=True, secondary_key="other-key")
+    shared_access.create_policy(EntityAddress("two", "orders"), "APP", listen=True, secondary_key="other-key")
     namespaces.create_namespace("three", Family.SERVICE_BUS)
     namespaces.create_namespace("devaccount", Family.QUEUE_STORAGE)
 
     def found(label, path, name="app"):
-        is_named, policies = shared_access.search_policies(label, path, name)
-        return is_named, [(each.namespace, each.path) for each in policies]
+        is_named, is_cut, proofs = shared_access.search_by_key(label, path, name, lambda key: key != "other-key")
+        assert not is_cut
+        return is_named, [(policy.namespace, policy.path) for policy, _ in proofs]
 
     everywhere = [("two", "orders"), ("one", None), ("two", None)]
     assert found(None, "ORDERS") == (False, everywhere) == found("nowhere", "orders")
@@ -343,7 +347,12 @@ def test_policies_are_searched_by_name_namespace_and_path():
     assert found(None, "orders", "none") == (False, [])
     entities.delete_queue(EntityAddress("two", "orders"))
     assert found(None, None) == (False, everywhere[1:])
-    ids = [each.id for each in shared_access.search_policies(None, None, "app").policies]
+    with patch.object(shared_access, "MOST_CANDIDATES", 1):
+        assert [shared_access.search_by_key(label, None, "app", lambda key: True).is_cut for label in (None, "one")] == [
+            True,
+            False,
+        ]
+    ids = [policy.id for policy, _ in shared_access.search_by_key(None, None, "app", lambda key: True).proofs]
     shared_access.delete_policy("one", "app")
     assert [each.namespace for each in shared_access.stored_policies([*ids, 0])] == ["two"]
 

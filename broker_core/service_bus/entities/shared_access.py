@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -198,30 +198,44 @@ def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[Acc
     return [AccessPolicy(**row._asdict()) for row in rows]
 
 
-class FoundPolicies(NamedTuple):
-    """is_named: whether they are of the namespace that was named."""
+class Proof(NamedTuple):
+    """A policy, and which key of it a client has."""
+
+    policy: AccessPolicy
+    key: str
+
+
+class Proofs(NamedTuple):
+    """is_named: whether they are of the namespace that was named. is_cut: whether there are more policies of the name than are
+    searched."""
 
     is_named: bool
-    policies: list[AccessPolicy]
+    is_cut: bool
+    proofs: list[Proof]
 
 
-def _of_the_named(found: list[FoundPolicies]) -> FoundPolicies:
-    named = [each for each in found if each.is_named]
-    return named[0] if named else FoundPolicies(False, list(chain.from_iterable(each.policies for each in found)))
+def _of_the_named(found: list[Proofs]) -> Proofs:
+    for each in found:
+        if each.is_named:
+            return each
+    return Proofs(False, any(each.is_cut for each in found), list(chain.from_iterable(each.proofs for each in found)))
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=_of_the_named)
-def search_policies(label: str | None, path: str | None, name: str) -> Steps[FoundPolicies]:
-    """Policies of a name: of the Service Bus namespace `label`, if there is one, or else of all, each entity's before its
-    namespace's. More than MOST_CANDIDATES are not read to their end. Used to verify keys, so no rights are required.
+def search_by_key(label: str | None, path: str | None, name: str, proves: Callable[[str], bool]) -> Steps[Proofs]:
+    """Which policies of a name have a key, as `proves` tells: of the Service Bus namespace `label`, if there is one, or else of
+    all, each entity's before its namespace's. Of all, at most MOST_CANDIDATES are searched, and every key of those is tried. Used
+    to verify keys, so no rights are required.
 
     path: at which they apply; empty: those of namespaces only; None: those of namespaces and of all their entities.
     """
     rows = yield call("search_policies", label=label, path=path, name=name, most=MOST_CANDIDATES + 1)
     here = connections.current_database()
     is_named = rows[0].is_named and label is not None and connections.database_of(label) == here
-    found = [AccessPolicy(*row[1:]) for row in rows if row.id is not None and connections.database_of(row.namespace) == here]
-    return FoundPolicies(is_named, found)
+    known = [row for row in rows if row.id is not None and connections.database_of(row.namespace) == here]
+    has = [(row, key) for row in known for key in (row.primary_key, row.secondary_key) if proves(key)]
+    is_cut = not rows[0].is_named and rows[0].candidates > MOST_CANDIDATES
+    return Proofs(is_named, is_cut, [Proof(AccessPolicy(*row[2:]), key) for row, key in has])
 
 
 @use_case(namespace=WHOLE_DATABASE)

@@ -9,7 +9,6 @@ text of the policy's key, which is not base64-decoded.
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import re
 from collections.abc import Iterable
@@ -78,14 +77,14 @@ def parse(authorization: str) -> Token:
 def sign(resource_uri: str, policy: str, key: str, expires: int) -> str:
     """An Authorization header's value for `resource_uri` and everything below it, valid until `expires` (unix seconds)."""
     resource = quote(resource_uri, safe="")
-    signature = quote(_signature(resource, str(expires), key), safe="")
+    signature = quote(_signature(_signed_text(resource, str(expires)), key), safe="")
     return f"{SCHEME} sr={resource}&sig={signature}&se={expires}&skn={quote(policy, safe='')}"
 
 
 def signed_by(token: Token, keys: Iterable[str]) -> bool:
     """Whether the signature was made with one of the keys, compared in constant time."""
-    signature = token.signature.encode()
-    agree = [hmac.compare_digest(signature, _signature(token.resource, token.expires, key).encode()) for key in keys]
+    signature, signed = token.signature.encode(), _signed_text(token.resource, token.expires)
+    agree = [hmac.compare_digest(signature, _signature(signed, key)) for key in keys]
     return any(agree)
 
 
@@ -133,9 +132,12 @@ def covers(resource: str, host: str, path: str) -> bool:
     return _host_name(given_host) == _host_name(host) and segments[: len(prefix)] == prefix
 
 
-def _signature(resource: str, expires: str, key: str) -> str:
-    digest = hmac.new(key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
-    return base64.b64encode(digest).decode()
+def _signed_text(resource: str, expires: str) -> bytes:
+    return f"{resource}\n{expires}".encode()
+
+
+def _signature(signed: bytes, key: str) -> bytes:
+    return base64.b64encode(hmac.digest(key.encode(), signed, "sha256"))
 
 
 def _segments(path: str) -> list[str]:

@@ -69,23 +69,28 @@ SELECT
  ORDER BY p.entity_id NULLS LAST;
 
 -- name: search_policies
--- Policies of one name: of the Service Bus namespace `label`, or of all if there is none of that name. path: at which they apply;
--- empty: those of namespaces; NULL: those of entities, too. An entity's come first. Without a policy: one row without an id.
+-- Policies of one name: of the Service Bus namespace `label`, or, if there is none of that name, of all, of which at most `most`
+-- are read. path: at which they apply; empty: those of namespaces; NULL: those of entities, too. An entity's come first. Without
+-- a policy: one row without an id.
 WITH named AS MATERIALIZED (
     SELECT id FROM vitrine_namespace
      WHERE lower(name) = lower(%(label)s::text) AND family = 'service_bus' AND deleted_at IS NULL),
+candidates AS MATERIALIZED (
+    SELECT * FROM vitrine_shared_access_policy AS p
+     WHERE lower(p.name) = lower(%(name)s::text)
+       AND (NOT EXISTS (SELECT FROM named) OR p.namespace_id IN (SELECT id FROM named))
+     LIMIT CASE WHEN EXISTS (SELECT FROM named) THEN NULL ELSE %(most)s::bigint END),
 found AS (
     SELECT
     -- include: policy_columns
-      FROM vitrine_shared_access_policy AS p
+      FROM candidates AS p
       JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id
-     WHERE lower(p.name) = lower(%(name)s::text) AND n.deleted_at IS NULL
-       AND (NOT EXISTS (SELECT FROM named) OR p.namespace_id IN (SELECT id FROM named))
+     WHERE n.deleted_at IS NULL
        AND (p.entity_id IS NULL
-            OR e.deleted_at IS NULL AND (%(path)s::text IS NULL OR e.key = vitrine_key(n.family, %(path)s::text)))
-     ORDER BY p.entity_id NULLS LAST
-     LIMIT %(most)s::int)
-SELECT EXISTS (SELECT FROM named) AS is_named, found.* FROM (VALUES (1)) AS one LEFT JOIN found ON true;
+            OR e.deleted_at IS NULL AND (%(path)s::text IS NULL OR e.key = vitrine_key(n.family, %(path)s::text))))
+SELECT EXISTS (SELECT FROM named) AS is_named, (SELECT count(*) FROM candidates) AS candidates, found.*
+  FROM (VALUES (1)) AS one LEFT JOIN found ON true
+ ORDER BY found.path IS NULL;
 
 -- name: stored_policies
 -- Policies by their ids, without those of deleted namespaces and entities.
