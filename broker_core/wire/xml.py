@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ MOST_ELEMENTS = 10_000
 DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;"})  # a parser would turn CR LF into LF
 _IN_ATTRIBUTES = str.maketrans({'"': "&quot;", "\n": "&#xA;", "\t": "&#x9;"})
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"<\0", b"\0<")  # expat would read it, whatever it is told
 _ENCODING = re.compile("utf-?8|us-ascii", re.IGNORECASE)
 
 
@@ -66,6 +68,8 @@ class _Reader:
         self._root: Element | None = None
 
     def read(self, document: bytes) -> Element:
+        if document.startswith(_UTF_16):
+            raise InvalidXml("it is in UTF-16; it must be in UTF-8", 1, 1)
         try:
             self._parser.Parse(document, True)
         except expat.ExpatError as exc:

@@ -77,7 +77,8 @@ async def _find_once(name: str) -> StorageAccount | None:
 async def actor_of(request: Request, account: StorageAccount, needs: Needs) -> Actor:
     """The actor of a request, with the right that it needs and no other. Raises AuthenticationFailed, InvalidAuthenticationInfo,
     the authorization mismatches, PublishedKeyRefused and TooManyFailedAuthentications."""
-    authorization = request.header("authorization")
+    given = [value for name, value in request.headers if name == "authorization"]
+    authorization = ", ".join(given) if given else None  # two are none that can be read
     if authorization is None and not sas.is_signed(request.query_pairs):
         raise AuthenticationFailed("The request has neither an Authorization header nor a shared access signature (sig=...)")
     peer = peer_of(request.client_ip, is_from_page=is_from_page(request))

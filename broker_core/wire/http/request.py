@@ -28,6 +28,7 @@ class Request:
     def __init__(self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Mapping[str, Any]]]):
         self._scope, self._receive = scope, receive
         self._disconnected: asyncio.Task | None = None
+        self._has_more = True  # of the body
         self.client: HttpClient | None = None
         self.length = 0
         self._work: asyncio.Task | None = None
@@ -161,12 +162,11 @@ class Request:
             pass
 
     async def _parts(self):
-        more = True
-        while more:
+        while self._has_more:
             event = await self._receive()
             if event["type"] == "http.disconnect":
                 raise ClientGone
-            more, part = event.get("more_body", False), event.get("body", b"")
+            self._has_more, part = event.get("more_body", False), event.get("body", b"")
             self.length += len(part)
             yield part
 
