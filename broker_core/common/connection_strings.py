@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 HIDDEN = "<key>"  # instead of a key
 NOT_YET = "not served yet"
+SITE = "site"  # the name of the one that needs no listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,12 @@ class ConnectionString:
     text: str
     at: str
     why_not: str = ""
+
+    @property
+    def is_for_listener(self) -> bool:
+        """Whether it names a port of the listener, and not the site."""
+        return self.name != SITE
+
+    @property
+    def port(self) -> int:
+        return int(self.at.rpartition(":")[2])

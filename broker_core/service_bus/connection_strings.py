@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from broker_core.common.connection_strings import NOT_YET, ConnectionString
+from broker_core.common.connection_strings import NOT_YET, SITE, ConnectionString
 from broker_core.wire.endpoints import endpoint
 
 AMQP_PORT, PORT = "AMQP_PORT", "SERVICE_BUS_PORT"
@@ -22,7 +22,7 @@ def connection_strings(namespace: str, path: str | None, policy: str, key: str) 
     return [
         ConnectionString("rest", "REST API", f"Endpoint=sb://{http}/;{signed}", http, why_not_http),
         ConnectionString(
-            "site", "REST API of this site", f"Endpoint=sb://{site}/servicebus/{namespace}/;{signed}", site.partition("/")[0]
+            SITE, "REST API of this site", f"Endpoint=sb://{site}/servicebus/{namespace}/;{signed}", site.partition("/")[0]
         ),
         ConnectionString(
             "amqp", "Azure Service Bus SDKs (AMQP 1.0)", f"Endpoint=sb://{amqp}/;{signed}{_EMULATOR}", amqp, NOT_YET

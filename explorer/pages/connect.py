@@ -19,6 +19,8 @@ from explorer.frames.family import pages_of
 from explorer.frames.shell import act, address_of, page, show, site_url
 from explorer.snippets import of
 
+from .ready import is_closed, open_ports
+
 SHOW_KEYS = "show keys"  # as the audit has it
 
 
@@ -57,6 +59,7 @@ def _published(definition: FamilyDefinition, namespace: str, request: HttpReques
 def _context(
     request: HttpRequest, stored: namespaces.Namespace, entity: EntityRow | None, shown: Sequence[ConnectionString]
 ) -> dict[str, Any]:
+    opened = open_ports(request.actor)
     served = [string for string in shown if not string.why_not]
     place = (stored.name, entity.address.path) if entity else (stored.name,)
     return {
@@ -65,6 +68,7 @@ def _context(
         "title": pages_of(stored.family).title,
         "entity": entity,
         "strings": served,
+        "closed": sorted({string.port for string in served if is_closed(string, opened)}),
         "others": [string for string in shown if string.why_not],
         "programs": of.for_clients(entity, served, site_url(request)) if entity and served else (),
         "back": reverse("explorer:entity" if entity else "explorer:namespace", args=place),

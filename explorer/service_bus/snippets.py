@@ -44,6 +44,7 @@ _LOCKED = """LOCATION=$(curl -s -o /dev/null -D - -X POST "$Q/messages/head?time
 
 
 _SIGNED = """Q={url}
+KEY_NAME={policy}
 KEY={key}
 
 # a token for this address, valid for an hour
@@ -51,7 +52,7 @@ RESOURCE={resource}
 EXPIRES=$(($(date +%s) + 3600))
 SIGNATURE=$(printf '%s\\n%s' "$RESOURCE" "$EXPIRES" | openssl dgst -sha256 -hmac "$KEY" -binary | base64 \\
   | sed 's/+/%2B/g; s/\\//%2F/g; s/=/%3D/g')
-TOKEN="SharedAccessSignature sr=$RESOURCE&sig=$SIGNATURE&se=$EXPIRES&skn="{policy}
+TOKEN="SharedAccessSignature sr=$RESOURCE&sig=$SIGNATURE&se=$EXPIRES&skn=$KEY_NAME"
 """
 _SENT = """
 # send a message
