@@ -19,7 +19,7 @@ from broker_core.runtime import processes
 from broker_core.store import aio, connections
 from broker_core.store.driver import Blocking, Steps
 from broker_core.store.statements import call
-from broker_core.wire.clients import Client, Link, Registry, registry
+from broker_core.wire.clients import MOST_PATH, Client, Link, Registry, registry, shown
 
 SECONDS = 1.0
 RATE_SECONDS = 5  # that a rate is an average of, at a record a second
@@ -167,7 +167,7 @@ class Recorder:
             "number": client.number, "protocol": client.protocol, "peer": client.peer, "port": client.port,
             "is_tls": client.is_tls, "product": client.product, "version": client.version, "description": client.description,
             "actor": client.actor, "holder": client.holder, "namespace": client.namespace, "last_at": client.last_at,
-            "last_request": client.last_request, "messages_in": client.messages_in, "messages_out": client.messages_out,
+            "last_request": shown(client.last_request), "messages_in": client.messages_in, "messages_out": client.messages_out,
             "bytes_in": client.bytes_in, "bytes_out": client.bytes_out, "messages_per_second": messages_per_second,
             "bytes_per_second": bytes_per_second,
         }  # fmt: skip
@@ -177,7 +177,8 @@ class Recorder:
         rate, _ = recorded.meter.read(at, link.messages, 0)
         return {
             "client": client.number, "number": link.number, "channel": link.channel, "name": link.name,
-            "namespace": link.address.namespace, "path": link.address.path, "subqueue": int(link.address.subqueue),
+            "namespace": shown(link.address.namespace, MOST_PATH), "path": shown(link.address.path, MOST_PATH),
+            "subqueue": int(link.address.subqueue),
             "direction": str(link.direction), "mode": link.mode, "credit": link.credit, "unsettled": link.unsettled,
             "messages": link.messages, "messages_per_second": rate,
         }  # fmt: skip

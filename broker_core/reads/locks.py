@@ -29,7 +29,8 @@ MOST_COUNTED = 20_000  # locks, by the ledger, whose holders are counted
 @dataclass(frozen=True, slots=True)
 class LockFilter:
     """Conditions on locks. entities: whose. holder: a part of the holder's name (case-insensitive). actor: exactly this holder,
-    as it is stored ("process:web-1"), whichever client used a key; a holder with a kind is meant so, too."""
+    as it is stored ("process:web-1"): of a key, the locks of all clients that use it, or of the one that is named
+    ("http:shop@10.0.0.7"). A holder with a kind is meant so, too."""
 
     entities: EntityFilter = EntityFilter()
     holder: str = ""
@@ -39,6 +40,8 @@ class LockFilter:
     def holders(self) -> dict[str, Any]:
         """The parameters of the fragment held_by."""
         exactly = self.actor or (self.holder if parsed(self.holder).kind else "")
+        if parsed(exactly).client:
+            return {"holder": None, "actors": [exactly], "prefixes": []}
         if exactly:
             actors, prefixes = spellings(exactly)
             return {"holder": None, "actors": actors, "prefixes": prefixes}

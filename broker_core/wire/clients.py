@@ -14,6 +14,7 @@ from itertools import count
 from broker_core.common.types import Actor, EntityAddress
 
 MOST_TEXT = 255  # characters of a text that a client gives
+MOST_PATH = 1_000  # characters of the name of a namespace or entity
 MOST_LINKS = 1_000  # of a client: a further one ends the oldest
 
 
@@ -131,9 +132,9 @@ class Registry:
                 client.close("it made no request")
 
 
-def shown(text: str) -> str:
-    """A text of a client, short, and without characters that cannot be shown or stored."""
-    text = text[:MOST_TEXT]
+def shown(text: str, most: int = MOST_TEXT) -> str:
+    """A text of a client, of at most so many characters, without those that cannot be shown or stored."""
+    text = text[:most]
     return text if text.isprintable() else "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

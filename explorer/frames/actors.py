@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 
 from django.urls import reverse
 
 from broker_core.common.actors import parsed
 from broker_core.common.types import BROKER as STORED_BROKER
-from broker_core.common.types import EntityAddress
 
 _TASKS = ("schedule", "operations")  # names under which the explorer's background tasks act
 
@@ -90,17 +87,3 @@ def shown_actor(stored: str | None) -> ShownActor:
     if actor.kind == "process" and actor.name in _TASKS:
         return ShownActor(ActorKind.TASK, actor.name)
     return ShownActor(ActorKind(actor.kind) if actor.kind else ActorKind.CLIENT, actor.name, actor.client, actor.protocol)
-
-
-@dataclass(frozen=True, slots=True)
-class ActorConnection:
-    """A connection of an actor. url: of the page that lists it. opened_at, now: of its namespace's clock. uses: the queues that
-    it consumes, each with the words for how. unacked: how many messages it holds."""
-
-    name: str
-    namespace: str
-    url: str
-    opened_at: datetime
-    now: datetime
-    uses: Sequence[tuple[EntityAddress, str]]
-    unacked: int

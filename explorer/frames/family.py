@@ -26,7 +26,7 @@ from broker_core.store.driver import Steps
 from explorer.bodies.display import Readable
 
 from .actions import Action
-from .actors import ActorConnection
+from .connections import ConnectionPages
 from .values import Act, Badge, BoardPages, Fact, Figure, StateLine
 from .vocabulary import Vocabulary
 
@@ -414,6 +414,8 @@ class FamilyPages(ABC):
     #: What Administration lists of the family; None: the family has none.
     keys: KeyPages | None = None
     policies: PolicyPages | None = None
+    #: The connections that the family keeps itself, for the page of all connections; None: it keeps none.
+    connections: ConnectionPages | None = None
     #: Of the family's own lists.
     vocabularies: Sequence[Vocabulary] = ()
     #: Query of the list to which the count of dead letters links.
@@ -464,10 +466,6 @@ class FamilyPages(ABC):
     def send_url(self, namespace: str, path: str) -> str:
         """The URL of the form that sends to an entity, or to what else the family sends to."""
         return reverse("explorer:send", args=(namespace, path))
-
-    def actor_connections(self, stored: str, viewer: Actor) -> Sequence[ActorConnection]:
-        """The connections of an actor, by how it is stored; none in families whose clients have no connections."""
-        return ()
 
     def exchange_url(self, namespace: str, name: str) -> str:
         """The URL of an exchange's page; empty: the family has no exchanges."""

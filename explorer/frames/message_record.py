@@ -9,11 +9,11 @@ from django.http import HttpRequest
 
 from broker_core import reads
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
-from broker_core.common.types import EntityAddress, EventKind, Right
-from broker_core.reads import DeletedEntity, EntityRow, Event, KeptMessage, MessageDetail
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.reads import DeletedEntity, EntityRow, Event, KeptMessage, MessageDetail, MessageRow
 from explorer.bodies import display
 
-from . import history, related, timeline
+from . import connections, history, related, timeline
 from .family import MessagePage, MessageRecord, pages_of
 from .forms.queries import HISTORY
 from .kept import entity_of
@@ -29,6 +29,17 @@ class MessageGone(MessageNotFound):
 
     def __init__(self, address: EntityAddress, number: int):
         super().__init__(str(address), [number], "message")
+
+
+def _connection(row: MessageRow | None, viewer: Actor) -> list[Fact]:
+    """The connection of the client that holds a message, if it is known."""
+    if row is None or not row.locked_by:
+        return []
+    until = row.locked_until or row.visible_at
+    if until is None or until <= row.read_at:
+        return []
+    url = connections.urls_of_holders([row.locked_by], viewer).get(row.locked_by)
+    return [Fact("Connection", "of the holder", url=url)] if url else []
 
 
 def context_of(request: HttpRequest, address: EntityAddress, number: int, done: Act = Act()) -> dict[str, Any]:
@@ -53,7 +64,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
     application_properties = whole.application_properties if whole else last_properties(own)
     stored = whole.broker_properties if whole else stored_properties(record)
     message_id = record.row.message_id if record.row else own[0].message_id
-    facts = [*of_family.facts(record), *properties(stored, of_family)]
+    facts = [*of_family.facts(record), *_connection(record.row, actor), *properties(stored, of_family)]
     return {
         **about(request, entity),  # type: ignore[arg-type]
         "may": May(actor.rights & ~(Right.SEND | Right.LISTEN | Right.OPERATE | Right.MANAGE)) if deleted else May(actor.rights),

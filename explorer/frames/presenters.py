@@ -130,6 +130,11 @@ def rate(per_second: float) -> str:
     return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
 
 
+def byte_rate(per_second: float) -> str:
+    """Bytes a second: "4.1 KB/s"."""
+    return f"{filesize(round(per_second))}/s" if per_second >= 0.5 else "0"
+
+
 def per_minute(per_second: float) -> str:
     """A rate as a number per minute."""
     each = per_second * 60

@@ -88,6 +88,13 @@ LOCKS = Vocabulary(
     ),
     example="orders holder:billing",
 )  # fmt: skip
+CONNECTIONS = Vocabulary(
+    "connections", "Filter connections", "client, peer, policy or entity", (
+        NAMESPACE, Key("protocol", "protocol"), Key("by", "policy or user", source="actors"),
+        Key("entity", "entity that it uses", source="entities"), Key("holder", "holder of locks", source="holders"),
+    ),
+    example="storage-queue protocol:queue by:shop",
+)  # fmt: skip
 OPERATIONS = Vocabulary(
     "operations", "Filter operations", "entity", (
         Key("kind", "kind of operation", Kind.CHOICE, lambda: {str(kind): "kind" for kind in Operation}, old="kind"),
@@ -132,5 +139,6 @@ HISTORY = Vocabulary(
 SESSIONS = Vocabulary("sessions", "Filter sessions", "session id", (), example="part of a session id", old_words="session")
 
 ALL = {
-    vocabulary.name: vocabulary for vocabulary in (ENTITIES, DEAD_LETTERS, LOCKS, OPERATIONS, ACTIVITY, TAIL, HISTORY, SESSIONS)
+    vocabulary.name: vocabulary
+    for vocabulary in (ENTITIES, DEAD_LETTERS, LOCKS, CONNECTIONS, OPERATIONS, ACTIVITY, TAIL, HISTORY, SESSIONS)
 }

@@ -20,8 +20,9 @@ from broker_core.reads import ActorActivity, ActorInEntity, EntityFilter, Event,
 from explorer import sandbox_names
 from explorer.charts import changes
 from explorer.charts.changes import Deploy
-from explorer.frames import questions, releasing
-from explorer.frames.actors import BROKER, ActorConnection, ActorKind, ShownActor, shown_actor
+from explorer.frames import connections, questions, releasing
+from explorer.frames.actors import BROKER, ActorKind, ShownActor, shown_actor
+from explorer.frames.connections import ConnectionLine
 from explorer.frames.family import installed
 from explorer.frames.shell import Act, page, show, shown_or_acted_on
 from explorer.frames.vocabulary import condition
@@ -79,7 +80,7 @@ class ActorFacts:
     activity: ActorActivity
     locks: Locks
     events: tuple[Event, ...]
-    connections: tuple[ActorConnection, ...]
+    connections: tuple[ConnectionLine, ...]
 
     @property
     def is_known(self) -> bool:
@@ -150,12 +151,12 @@ def named(text: str, request: HttpRequest) -> list[ShownActor]:
 def _facts(request: HttpRequest, who: ShownActor, hidden: tuple[str, ...]) -> ActorFacts:
     entities = EntityFilter(include_hidden=True, include_system=True, except_namespaces=hidden)
     searched = EventFilter(actor=who.stored, except_namespaces=hidden)
-    connected = [row for pages in installed() for row in pages.actor_connections(who.stored, request.actor)]
+    connected = connections.lines([pages.connections for pages in installed()], request.actor, of_actor=who.stored)
     return ActorFacts(
         reads.actor_activity(who.stored, except_namespaces=hidden, actor=request.actor),
         reads.locks(LockFilter(entities, actor=who.stored), limit=LOCKS, actor=request.actor),
         reads.events(searched, limit=EVENTS, max_scanned=reads.MOST_ACTOR_EVENTS, actor=request.actor).rows,
-        tuple(row for row in connected if row.namespace not in hidden),
+        tuple(line for line in connected if line.namespace not in hidden),
     )
 
 

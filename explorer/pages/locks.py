@@ -11,7 +11,7 @@ from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.reads import LockFilter
 from explorer import sandbox_names
-from explorer.frames import entity_conditions, releasing, view_menu
+from explorer.frames import connections, entity_conditions, releasing, view_menu
 from explorer.frames.forms.queries import LockQuery
 from explorer.frames.shell import Act, cleaned, page, show, shown_or_acted_on, targets
 from explorer.frames.view_menu import ViewMenu
@@ -57,6 +57,7 @@ def _show(request: HttpRequest, field: TermsField, query: dict[str, Any], lock_f
         context |= {
             "own_count": None if field else locks.matching.value,
             "locks": locks,
+            "connected": connections.urls_of_holders((lock.holder for lock in locks.rows), request.actor),
             "holders": [(holder, field.narrowed(request.GET, "holder", holder.name)) for holder in locks.holders],
             "release_all_says": RELEASE_ALL,
             "most_released": releasing.MOST_RELEASED,

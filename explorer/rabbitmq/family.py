@@ -12,13 +12,13 @@ from broker_core import rabbitmq
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import Counted, EntityRow, MessageRow
-from explorer.frames.actors import ActorConnection
 from explorer.frames.family import FamilyPages, LimitPages, LockPages, NewEntity, PageTexts, PolicyLine, PolicyPages
 from explorer.frames.values import Badge
 from explorer.rabbitmq.forms.keys import APPLY_TO
 
-from . import connections, policies, queue, queues, states, vocabularies
+from . import policies, queue, queues, states, vocabularies
 from .board import RabbitBoard
+from .connection_lines import RabbitConnections
 from .editing import RabbitEdits
 from .message import RabbitMessagePage
 from .operations import RabbitOperations
@@ -120,6 +120,7 @@ class RabbitPages(FamilyPages):
         "operator policy": "set operator policy",
     }
     policies = RabbitPolicies()
+    connections = RabbitConnections()
     vocabularies = (vocabularies.QUEUES, vocabularies.EXCHANGES)
     namespace_urls = {"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"}
     demo = "explorer.rabbitmq.demo"
@@ -149,9 +150,6 @@ class RabbitPages(FamilyPages):
 
     def send_url(self, namespace: str, path: str) -> str:
         return reverse("explorer:rabbitmq_publish", args=(namespace, path))
-
-    def actor_connections(self, stored: str, viewer: Actor) -> Sequence[ActorConnection]:
-        return connections.of_actor(stored, viewer)
 
     def exchange_url(self, namespace: str, name: str) -> str:
         return reverse("explorer:rabbitmq_exchange", args=(namespace, name))

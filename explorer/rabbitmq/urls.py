@@ -7,7 +7,7 @@ from django.urls import path
 
 from explorer import addresses  # noqa: F401  registers the converters
 
-from . import connections, definitions, exchanges, getting, moving, policies, publishing, queues, vhost
+from . import connection_lines, definitions, exchanges, getting, moving, policies, publishing, queues, vhost
 
 HOST = "<namespace:namespace>"
 QUEUE = f"{HOST}/<entity:path>"
@@ -32,7 +32,7 @@ urlpatterns = [
     path(f"new/policy/<slug:kind>/{HOST}/", policies.create, name="rabbitmq_policy_new"),
     path(f"policies/{POLICY}", policies.change, name="rabbitmq_policy"),
     path(f"delete/policy/{POLICY}", policies.delete, name="rabbitmq_policy_delete"),
-    path(f"connections/{HOST}/", connections.connections, name="rabbitmq_connections"),
+    path(f"connections/{HOST}/", connection_lines.of_vhost, name="rabbitmq_connections"),
     path(f"definitions/{HOST}/", definitions.definitions, name="rabbitmq_definitions"),
     path(f"definitions.json/{HOST}/", definitions.download, name="rabbitmq_export"),
 ]

@@ -14,10 +14,11 @@ from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.runtime import processes
 from broker_core.store import aio, connections, driver
-from broker_core.store.statements import call
 from broker_core.wire.clients import Direction, Registry
 from tests.eventually import eventually_aio
 from tests.fixtures import broker_database  # noqa: F401 - a fixture
+
+from . import rows
 
 ORDERS = EntityAddress("shop", "orders", SubQueue.DEAD_LETTER)
 KEY = Actor("key", "app", Right.SEND, "key:app@10.0.0.7")
@@ -130,6 +131,15 @@ async def test_rates_are_averages_of_some_seconds_and_fall_to_zero(here, monkeyp
     assert rates[5] == (6, 600, 6) and rates[9] == (0, 0, 0)
 
 
+async def test_texts_that_the_database_cannot_store_are_replaced(here):
+    client = opened(here)
+    client.last_request = "GET /a\x00b\ud800/" + "x" * 1000
+    client.link(EntityAddress("shop", "or\x00ders"), Direction.SENDS, name="\x00")
+    await here.record()
+    (row,) = await read()
+    assert row.last_request.startswith("GET /a\ufffdb\ufffd/x") and row.links[0].address.path == "or\ufffdders"
+
+
 async def test_nothing_is_done_without_clients(here):
     await here.record()
     assert processes.current() is None
@@ -203,31 +213,10 @@ async def test_a_recorder_that_stops_removes_its_clients(here):
 
 
 def test_the_clients_of_a_killed_process_vanish():
-    with connections.using(connections.DEFAULT):
-        (row,) = query(
-            "INSERT INTO vitrine_broker_process (label, started_at, lease_until) "
-            "VALUES ('killed', clock_timestamp(), clock_timestamp() + interval '1 h') RETURNING epoch"
-        )
-        params = {"clients": json.dumps([_row(1)]), "links": json.dumps([_link_row(1, 2)]), "ended": [], "ended_links": []}
-        driver.run(_call("record_clients", epoch=row.epoch, **params))
-        assert len(clients.clients()) == 1
-        driver.run(remove_the_dead())  # its lock is free: nobody holds the session
-        assert clients.clients() == []
-        for table in ("vitrine_client", "vitrine_client_link", "vitrine_broker_process"):
-            assert query(f"SELECT 1 FROM {table} WHERE epoch = %s", row.epoch) == [], table
-
-
-def _call(name, **params):
-    return (yield call(name, **params))
-
-
-def _row(number):
-    texts = ("protocol", "peer", "product", "version", "description", "actor", "holder", "namespace", "last_request")
-    counts = ("port", "messages_in", "messages_out", "bytes_in", "bytes_out", "messages_per_second", "bytes_per_second")
-    return {"number": number, "is_tls": False, "age": 0, "idle": 0} | dict.fromkeys(texts, "x") | dict.fromkeys(counts, 0)
-
-
-def _link_row(client, number):
-    texts = dict.fromkeys(("name", "namespace", "path", "direction", "mode"), "x")
-    counts = dict.fromkeys(("subqueue", "unsettled", "messages", "messages_per_second"), 0)
-    return {"client": client, "number": number, "channel": None, "credit": None} | texts | counts
+    client_id = rows.connect(ORDERS)
+    epoch = int(client_id.split("-")[0])
+    assert [row.id for row in clients.clients()] == [client_id]
+    driver.run(remove_the_dead())  # its lock is free: nobody holds the session
+    assert clients.clients() == []
+    for table in ("vitrine_client", "vitrine_client_link", "vitrine_broker_process"):
+        assert query(f"SELECT 1 FROM {table} WHERE epoch = %s", epoch) == [], table

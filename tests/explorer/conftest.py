@@ -16,6 +16,7 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
+from tests.clients import rows
 from tests.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
 
 FRAGMENT = {"HX-Request": "true", "HX-Request-Type": "partial"}
@@ -132,6 +133,8 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "namespace_settings": [f"/namespace-settings/{queue.namespace}/", f"/namespace-settings/{jobs.namespace}/"],
         "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
+        "connections": ["/connections/", "/connections/?q=orders+by:key:app"],
+        "connection": [f"/connections/{rows.connect(queue, actor=str(WORKER))}/"],
         "locks": ["/locks/", f"/locks/?q={queue.namespace}+holder:worker"],
         "actor": ["/actors/process/worker/", "/actors/broker/broker/"],
         "messages": ["/messages/", "/messages/?q=order-2", "/messages/?q=nothing", "/messages/?q=size>1"],

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from broker_core import namespaces, rabbitmq
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import Actor, EntityAddress
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.runtime import processes
 from explorer.addresses import NamespaceConverter
+from explorer.rabbitmq.connection_lines import RabbitConnections
 from tests.fixtures import broker_database  # noqa: F401 - removes what a test configured
 
 from .conftest import WORKER
@@ -111,6 +112,8 @@ def addresses_of(at: str) -> dict[str, list[str]]:
         "rabbitmq_policy": [f"/rabbitmq/policies/user/{at}/low", f"/rabbitmq/policies/operator/{at}/bound"],
         "rabbitmq_policy_delete": [f"/rabbitmq/delete/policy/user/{at}/low"],
         "rabbitmq_connections": [f"/rabbitmq/connections/{at}/"],
+        "connections": ["/connections/"],
+        "connection": [f"/connections/{line.id}/" for line in RabbitConnections().lines(Actor.local())],
         "rabbitmq_definitions": [f"/rabbitmq/definitions/{at}/"],
         "entity": [
             f"/entities/{at}/mail",

@@ -131,9 +131,10 @@ def test_deploys_in_the_namespaces_of_the_actor_are_listed(shop, robot, as_):
 def test_connections_are_listed_with_the_queues_they_consume(office, as_):
     page = page_of(as_("viewer"), WORKER)
     text = text_of(page)
-    assert "Connections" in text and f"scanner {office.vhost} scans channel 1, scanner-1 1" in text
-    assert "Connections" not in text_of(page_of(as_("viewer"), "process:broker"))
-    row = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
+    assert "actor-connections" in page and f"scanner RabbitMQ, Python API {office.vhost} receives scans" in text
+    assert "1 unsettled · channel 1, scanner-1 1" in text
+    assert "actor-connections" not in page_of(as_("viewer"), "process:broker")
+    row = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/", follow=True))
     assert "/actors/process/worker/" in row
 
 

@@ -200,16 +200,25 @@ def test_a_namespaces_table_follows_its_sort_order_and_shows_new_queues(committe
 def test_connections_are_closed_by_keyboard_and_leave_the_list_automatically(committed, browser):  # noqa: F811
     page = browser("operator")
     page.goto(f"/rabbitmq/connections/{committed.at}/")
+    page.wait_for_url("**/connections/?q=namespace*")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
     other = rabbitmq.connect(committed.vhost, "second")
-    page.wait_for_selector(f"#k-{other.id}")
-    page.focus(f"#k-{committed.connection.id} button")
+    page.wait_for_selector(f"#k-rabbitmq-{other.id}")
+    page.focus(f"#k-rabbitmq-{committed.connection.id} button")
     other.close()
-    page.wait_for_selector(f"#k-{other.id}", state="detached")
-    assert page.evaluate("document.activeElement.closest('tr').id") == f"k-{committed.connection.id}"  # nothing stole the focus
+    page.wait_for_selector(f"#k-rabbitmq-{other.id}", state="detached")
+    focused = "document.activeElement.closest('tr').id"
+    assert page.evaluate(focused) == f"k-rabbitmq-{committed.connection.id}"  # nothing stole the focus
     page.keyboard.press("Enter")
-    page.wait_for_function("() => document.body.textContent.includes('No connections')")
-    expect(page.locator("#notices")).to_contain_text("Closed connection scanner")
+    page.keyboard.type("a new version")
+    third = rabbitmq.connect(committed.vhost, "third")
+    page.wait_for_selector(f"#k-rabbitmq-{third.id}")
+    assert page.evaluate("document.activeElement.value") == "a new version", "what is typed survives an update"
+    third.close()
+    page.wait_for_selector(f"#k-rabbitmq-{third.id}", state="detached")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.body.textContent.includes('No connections match')")
+    expect(page.locator("#notices")).to_contain_text("Closed connection scanner: a new version")
 
 
 @pytest.mark.slow

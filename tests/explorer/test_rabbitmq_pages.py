@@ -12,6 +12,7 @@ from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
 from explorer.pages import navigation
@@ -19,6 +20,7 @@ from tests.html import body_of
 
 from .conftest import FRAGMENT
 from .rabbitmq_office import addresses_of, publish
+from .test_actor_pages import text_of
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
@@ -135,14 +137,17 @@ def test_lists_explain_their_abbreviations_and_pages_have_full_names(office, as_
 def test_consumers_and_connections_are_shown_with_the_messages_they_hold(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=consumers", headers=FRAGMENT))
     assert "scanner-1" in page and "channel 1" in page
-    page = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
-    assert "scanner" in page and "1 unacknowledged of scans" in page and "not responding" not in page
+    page = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/", follow=True))
+    assert "scanner" in page and "not responding" not in page
+    row = text_of(page.split(f'id="k-rabbitmq-{office.connection.id}"')[1].split("</tr>")[0])
+    assert "receives scans manual acknowledgement · prefetch 1 · 1 unsettled · channel 1, scanner-1" in row
+    assert '/scans?tab=unacked"' in page
     assert "unacked by" in body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=unacked", headers=FRAGMENT))
 
 
 def test_a_connection_whose_process_stopped_renewing_its_lease_is_marked(office, as_, monkeypatch):
-    monkeypatch.setattr("explorer.rabbitmq.connections.LEASE_IS_LATE", timedelta(days=1))
-    assert "not responding" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
+    monkeypatch.setattr("explorer.rabbitmq.connection_lines.LEASE_IS_LATE", timedelta(days=1))
+    assert "not responding" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/", follow=True))
 
 
 def test_policies_show_the_objects_they_apply_to_and_those_they_are_overridden_on(office, as_):
@@ -454,14 +459,17 @@ def test_a_policy_is_changed_and_deleted(office, as_):
 def test_closing_a_connection_requeues_its_messages(office, as_):
     scans = queue_of(office, "scans")
     assert reads.counts(scans).locked == 1
-    assert as_("viewer").post(f"/rabbitmq/connections/{office.at}/", {"connection": office.connection.id}).status_code == 302
+    form = {"action": f"close rabbitmq-{office.connection.id}", "reason": "a new version"}
+    assert as_("viewer").post("/connections/", form).status_code == 302
     assert reads.counts(scans).locked == 1, "a viewer may not"
-    response = as_("operator").post(
-        f"/rabbitmq/connections/{office.at}/", {"connection": office.connection.id, "name": "scanner"}
-    )
-    assert response.status_code == 302 and reads.counts(scans).locked == 0
-    assert last_act().action == "close connection" and "scanner" in last_act().target
-    assert "No connections" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
+    assert as_("operator").post("/connections/", form | {"reason": " "}).status_code == 302
+    assert reads.counts(scans).locked == 1 and last_act().outcome == "refused", "without a reason"
+    assert as_("operator").post("/connections/", form).status_code == 302
+    assert reads.counts(scans).locked == 0
+    assert last_act().action == "close connection" and "scanner" in last_act().target and "a new version" in last_act().detail
+    with pytest.raises(AmqpError, match="Closed by .*: a new version"):
+        office.connection.channel()
+    assert "No connections" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/", follow=True))
 
 
 def test_definitions_are_exported_and_imported_with_an_outcome_for_each_object(office, as_):

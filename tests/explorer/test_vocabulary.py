@@ -175,7 +175,7 @@ def test_a_form_of_an_earlier_version_still_acts_on_what_its_address_names(shop,
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "path", ["/entities/", "/dead-letters/", "/locks/", "/operations/", "/administration/activity/", "/tail/"]
+    "path", ["/entities/", "/dead-letters/", "/connections/", "/locks/", "/operations/", "/administration/activity/", "/tail/"]
 )
 def test_a_bad_condition_is_shown_in_the_field_of_each_page(as_, path):
     for headers in ({}, FRAGMENT):

@@ -359,6 +359,7 @@ def test_every_use_case_declares_its_namespace_parameter():
 # Modules that may open connections or run steps themselves, and how they choose the database.
 DIRECT = {
     "broker_core/celery_transport/channel.py",  # `using` the database of its connection
+    *(f"broker_core/clients/{name}.py" for name in ("closing", "reading", "recording")),  # `using` the default one
     "broker_core/history/archive.py",  # `connected`, in the current database: a sweep sets it
     "broker_core/management/commands/show_sql.py",  # any database: it explains statements
     "broker_core/runtime/wake_ups.py",  # `using` its database

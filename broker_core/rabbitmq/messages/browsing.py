@@ -183,8 +183,8 @@ def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[Connect
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=lambda results: list(chain.from_iterable(results)))
-def connections_of(name: str, *, actor: Actor | None = None) -> Steps[list[ConnectionRow]]:
-    """ConnectionRow of each connection of an actor ("process:web-1") to any virtual host, oldest first."""
+def connections_of(name: str | None, *, actor: Actor | None = None) -> Steps[list[ConnectionRow]]:
+    """ConnectionRow of each connection of an actor ("process:web-1"), None: of any, to any virtual host, oldest first."""
     _require(actor, "all virtual hosts")
     rows = yield call("browse_connections", vhost=None, actor=name, max_count=MOST_CONNECTIONS)
     return [_connection(row) for row in rows]

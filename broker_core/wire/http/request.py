@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from broker_core.wire.clients import MOST_TEXT
+
 from .errors import BodyTooLarge, ConnectionClosed
 
 if TYPE_CHECKING:
@@ -67,8 +69,8 @@ class Request:
 
     @property
     def agent(self) -> bytes:
-        """The User-Agent; empty: none was sent. ASGI servers write the names of headers in lower case."""
-        return next((value for name, value in self._scope["headers"] if name == b"user-agent"), b"")
+        """The beginning of the User-Agent; empty: none was sent. ASGI servers write the names of headers in lower case."""
+        return next((value for name, value in self._scope["headers"] if name == b"user-agent"), b"")[:MOST_TEXT]
 
     @property
     def port(self) -> int:

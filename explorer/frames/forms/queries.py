@@ -56,6 +56,12 @@ class Names(forms.Field):
         return names
 
 
+class PageQuery(forms.Form):
+    """page: of a list, from 1."""
+
+    page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
+
+
 class OverviewQuery(forms.Form):
     """sort: a column, with a minus for descending order, or "attention". all: also hidden and system entities. toggle: groups,
     "namespace/prefix", that are not as at first, open or closed. columns: those that are shown."""

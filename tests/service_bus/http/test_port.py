@@ -13,7 +13,7 @@ import httpx
 import pytest
 from django.core.management import call_command
 
-from broker_core import namespaces, service_bus
+from broker_core import clients, namespaces, service_bus
 from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
@@ -64,6 +64,18 @@ def test_a_receive_that_waits_ends_with_401_when_its_key_is_replaced(base):
     assert response.status_code == 401 and "SubCode=40103. The key of the policy 'app' was replaced" in response.text
     service_bus.send(CURL, [service_bus.Message(b"for others")])
     assert [message.body for message in service_bus.receive(CURL)] == [b"for others"]
+
+
+def test_a_receive_that_waits_is_answered_when_an_operator_closes_its_client(base):
+    headers = {"authorization": token(base, namespace="demo"), "user-agent": "billing/2.1"}
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(httpx.post, f"{base}/curl/messages/head?timeout=30", headers=headers, timeout=30)
+        row = eventually(lambda: next((row for row in clients.clients() if row.product == "billing"), None), 10)
+        assert [(link.address, link.direction, link.mode) for link in row.links] == [(CURL, "receives", "peek-lock")]
+        assert clients.close_client(row.id, "it holds too much")
+        response = waiting.result(30)
+    assert response.status_code == 503 and "SubCode=50005. The connection was closed: it holds too much" in response.text
+    assert response.headers["vitrine-retryable"] == "true"
 
 
 def test_health_is_answered_without_a_key(base):
