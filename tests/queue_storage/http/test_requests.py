@@ -6,15 +6,19 @@ from urllib.parse import urlencode
 
 import pytest
 
-from broker_core import queue_storage
-from broker_core.common.types import EntityAddress, EntityStatus
+from broker_core import queue_storage, reads
+from broker_core.common.actors import parsed
+from broker_core.common.types import EntityAddress, EntityStatus, EventKind
 from broker_core.queue_storage import accounts, http
 from broker_core.queue_storage.http.answers import read_receipt, receipt_text
-from broker_core.queue_storage.rules import shared_key
+from broker_core.queue_storage.rules import sas, shared_key
+from broker_core.queue_storage.rules.sas import AccessPolicy
 from broker_core.queue_storage.rules.service_properties import CorsRule
 from broker_core.queue_storage.rules.shared_key import PUBLISHED_KEY
+from broker_core.reads import EntityFilter, EventFilter, LockFilter
 from broker_core.wire.failed_authentications import FailedAuthentications
 
+RECEIVED = EventKind.RECEIVED
 TEXT = b"<QueueMessage><MessageText>%s</MessageText></QueueMessage>"
 DATE = re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
 
@@ -598,6 +602,21 @@ def signed_url(client) -> str:
     fields = {"sp": "rwdlacup", "ss": "q", "srt": "sco", "se": "2099-01-01T00:00:00Z", "sv": "2020-02-10"}
     lines = [client.account, fields["sp"], fields["ss"], fields["srt"], "", fields["se"], "", "", fields["sv"], ""]
     return urlencode({**fields, "sig": shared_key.sign("\n".join(lines), client.key)})
+
+
+def test_the_holder_of_a_message_is_the_account_or_its_policy_and_the_client(client, orders):
+    """With an account key, an account SAS and a SAS of a stored access policy. Events and locks name the same actor."""
+    queue_storage.update_queue(orders, access_policies=(AccessPolicy("workers", None, "2099-01-01", "p"),))
+    of_policy = sas.parse([("sv", "2020-02-10"), ("si", "workers"), ("sig", "-")])
+    of_policy = sas.as_query(sas.signed(of_policy, client.key, account=client.account, queue="orders"))
+    for query in ("", signed_url(client), of_policy):
+        client.request("POST", "/orders/messages", body=TEXT % b"x")
+        assert client.request("GET", "/orders/messages", query, sign=not query).status == 200
+    locks = reads.locks(LockFilter(EntityFilter(namespace=client.account))).rows
+    names = [client.account, client.account, "workers"]
+    assert sorted(lock.holder for lock in locks) == [f"http:{name}@127.0.0.1" for name in names]
+    received = [event.actor for event in reads.events(EventFilter()).rows if event.address == orders and event.kind is RECEIVED]
+    assert {str(parsed(actor)) for actor in received} == {f"key:{name}" for name in names}
 
 
 def test_the_published_key_is_accepted_from_this_machine_without_a_date_of_now(developer):
