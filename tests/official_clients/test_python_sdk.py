@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+import trustme
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
 from azure.storage.queue import (
@@ -38,7 +39,7 @@ from azure.storage.queue import (
 from broker_core import queue_storage
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import accounts
-from tests.wire.listening import ListenerThread
+from tests.wire.listening import ListenerThread, listening
 
 QUICKLY = {"retry_total": 0}  # a refusal is not tried again
 WEEK = 604_800
@@ -525,6 +526,29 @@ def test_a_stored_access_policy_says_what_a_sas_leaves_out(connect, storage, ord
     assert [message.content for message in with_expiry.peek_messages()] == ["x"]
     orders.set_queue_access_policy({})
     assert code_of(with_expiry.peek_messages) == "AuthenticationFailed"
+
+
+# TLS
+
+
+@pytest.fixture
+def over_tls(settings, tmp_path, storage):
+    """The account at a port with TLS: its URL, and the path of the certificate that clients have to trust."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    settings.TLS_CERTIFICATE = settings.TLS_KEY = str(tmp_path / "server.pem")
+    with listening(["QUEUE_STORAGE_TLS_PORT"]) as served:
+        yield f"https://127.0.0.1:{served.port('QUEUE_STORAGE_TLS_PORT')}/{storage.name}", str(tmp_path / "authority.pem")
+
+
+def test_a_port_with_tls(connect, storage, over_tls):
+    url, certificate = over_tls
+    token = account_sas(storage, "sco", "".join(LETTERS), protocol="https")
+    orders = connect("service", url, credential=token, connection_verify=certificate).create_queue("orders")
+    orders.send_message("x")
+    assert [message.content for message in orders.receive_messages()] == ["x"]
 
 
 # The development account
