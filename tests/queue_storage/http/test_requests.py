@@ -387,9 +387,8 @@ def test_line_ends_are_read_as_xml_says(client, orders):
     assert b"c&#xD;\nd" in client.request("GET", "/orders/messages", "peekonly=true").body
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_document_may_begin_with_a_byte_order_mark(client, orders, encoding):
-    body = "<QueueMessage><MessageText>h\u00e9</MessageText></QueueMessage>".encode(encoding)
+def test_a_document_may_begin_with_a_byte_order_mark(client, orders):
+    body = "<QueueMessage><MessageText>h\u00e9</MessageText></QueueMessage>".encode("utf-8-sig")
     assert client.request("POST", "/orders/messages", body=body).status == 201
     assert [message.text for message in queue_storage.peek(orders)] == ["h\u00e9"]
 
