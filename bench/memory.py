@@ -13,7 +13,7 @@ from tests.site.vitrine import Vitrine, eventually
 
 from .measuring import BODY, a_queue, in_processes, make_bare_tables
 
-PARTS = ("web", "worker", "analysis", "beat")
+PARTS = ("web", "listener", "worker", "analysis", "beat")
 MB = 2**20
 
 

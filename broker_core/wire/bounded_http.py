@@ -80,6 +80,7 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
         self._end_looks()
+        self._unset_keepalive_if_required()  # uvicorn does not after an error: the connection would stay in memory for as long
         self._held = b""
         if self._connection is not None:
             self._connection.closed()

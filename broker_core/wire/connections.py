@@ -106,14 +106,14 @@ class Connections:
 class Connection:
     """One connection. Its protocol says when writing pauses and resumes, and when it has ended.
 
-    shut_down: ends it with the notice of its protocol.
+    on_shut_down: ends it with the notice of its protocol; None: it has none, and is aborted.
     """
 
-    __slots__ = ("__weakref__", "_all", "_transport", "_unread_since", "address", "shut_down")
+    __slots__ = ("__weakref__", "_all", "_transport", "_unread_since", "address", "on_shut_down")
 
     def __init__(self, connections: Connections, address: str):
         self._all, self.address = connections, address
-        self.shut_down: Callable[[], None] = self.abort
+        self.on_shut_down: Callable[[], None] | None = None
         self._transport: Transport | None = None
         self._unread_since: float | None = None
 
@@ -145,9 +145,14 @@ class Connection:
         """Count that the connection is ended for this reason."""
         self._all.refused[reason] += 1
 
+    def shut_down(self) -> None:
+        """End it, as its protocol does."""
+        (self.on_shut_down or self.abort)()
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
     def closed(self) -> None:
         self._all.remove(self)
+        self._transport = self.on_shut_down = None  # no circle of references

@@ -49,7 +49,7 @@ class Echo(asyncio.Protocol):
 
     def __init__(self, connection):
         self.connection = connection
-        connection.shut_down = self.say_goodbye
+        connection.on_shut_down = self.say_goodbye
 
     def connection_made(self, transport):
         self.transport = transport

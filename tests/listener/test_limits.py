@@ -1,9 +1,12 @@
 """The limits of the listener's connections, tried with bytes: their number, handshakes, and output that is not read."""
 
 import asyncio
+import gc
 import socket
+import struct
 import threading
 from contextlib import ExitStack, suppress
+from weakref import WeakSet
 
 import pytest
 
@@ -179,6 +182,25 @@ def test_pipelined_requests_wait_unparsed_and_all_are_answered(serve):
             received += connection.recv(2**20)
         sending.join()
     assert 0 < most < 300
+
+
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "TLS"])
+def test_a_connection_that_ended_in_an_error_leaves_nothing_in_memory(serve, certificate, settings, with_tls):
+    """Regression: the timer of its idle time held it for 75 s, that is, thousands of connections that come and go."""
+    settings.TLS_CERTIFICATE, settings.TLS_KEY, context = certificate
+    served = WeakSet()
+
+    async def observed(scope, receive, send):
+        served.update(listener._listener._servers[0].server_state.connections)
+        await hello(scope, receive, send)
+
+    listener = serve(observed, with_tls=with_tls)
+    with listener.connect("QUEUE_STORAGE_TLS_PORT" if with_tls else "QUEUE_STORAGE_PORT") as plain:
+        connection = context.wrap_socket(plain, server_hostname="localhost") if with_tls else plain
+        assert answer_to(connection).startswith(b"HTTP/1.1 200 ")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()  # with a reset
+    eventually(lambda: gc.collect() >= 0 and not served)
 
 
 def test_requests_that_have_begun_are_finished_and_nothing_new_is_accepted(serve):

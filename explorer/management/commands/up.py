@@ -8,7 +8,7 @@ from explorer.site.supervisor.up import CannotRun, Up
 
 
 class Command(BaseCommand):
-    help = "Run the database, web server, workers, beat and the demo until Ctrl-C."
+    help = "Run the database, web server, listener, workers, beat and the demo until Ctrl-C."
 
     def handle(self, **options) -> None:
         try:
