@@ -18,7 +18,7 @@ _MOST_HOLDER_CHARACTERS = 100
 async def authenticate(request: Request) -> Actor:
     """The actor of a request, whose target then has a namespace. Raises TokenRefused with the reason, PublishedKeyRefused and
     TooManyFailedAuthentications."""
-    text, target = request.header("authorization") or "", request.target
+    text, target = _token_of(request), request.target
     named = target.address.namespace or None
     async with failed_authentications.limited(peer_of(request.client_ip, is_from_page=is_from_page(request)), _is_failure):
         verified = await tokens.verify_token(
@@ -28,6 +28,15 @@ async def authenticate(request: Request) -> Actor:
             published_keys.require_allowed(request, lambda origin: False)
     request.verified, request.target = verified, target.within(named or verified.namespace)
     return verified.actor("http", _client(request))
+
+
+def _token_of(request: Request) -> str:
+    """The value of the Authorization header; empty: there is none. Raises TokenRefused if there are several, of which a proxy and
+    Vitrine could read different ones."""
+    texts = [text for name, text in request.headers if name.lower() == "authorization"]
+    if len(texts) > 1:
+        raise TokenRefused(TokenRefused.MISSING, f"The request has {len(texts)} Authorization headers. Send one.")
+    return "".join(texts)
 
 
 def _is_failure(problem: BaseException) -> bool:

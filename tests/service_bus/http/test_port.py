@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import shlex
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -76,6 +78,62 @@ def test_a_receive_that_waits_is_answered_when_an_operator_closes_its_client(bas
         response = waiting.result(30)
     assert response.status_code == 503 and "SubCode=50005. The connection was closed: it holds too much" in response.text
     assert response.headers["vitrine-retryable"] == "true"
+
+
+ODD_TOKENS = {
+    "none": b"",
+    "empty": b"Authorization: \r\n",
+    "bearer": b"Authorization: Bearer abc\r\n",
+    "no fields": b"Authorization: SharedAccessSignature\r\n",
+    "doubled field": b"Authorization: SharedAccessSignature sr=a&sr=b&sig=c&se=9999999999&skn=d\r\n",
+    "not ASCII": "Authorization: SharedAccessSignature sr=größe&sig=ß&se=9999999999&skn=ä\r\n".encode(),
+    "not UTF-8": b"Authorization: SharedAccessSignature sr=\xff&sig=\xfe&se=9999999999&skn=\xfd\r\n",
+    "NUL in the name": b"Authorization: SharedAccessSignature sr=a&sig=b&se=9999999999&skn=%00\r\n",
+    "surrogate": b"Authorization: SharedAccessSignature sr=%ED%A0%80&sig=%ED%A0%80&se=9999999999&skn=%ED%A0%80\r\n",
+    "expiry": b"Authorization: SharedAccessSignature sr=a&sig=b&se=1e9&skn=d\r\n",
+    "full-width digits": "Authorization: SharedAccessSignature sr=a&sig=b&se=１２３&skn=d\r\n".encode(),
+    "long name": b"Authorization: SharedAccessSignature sr=a&sig=b&se=9999999999&skn=" + b"n" * 50_000 + b"\r\n",
+}
+ODD_PATHS = [
+    *("/../curl/messages", "//messages", "/curl//messages", "/./messages", "/%2e%2e/curl/messages", "/curl%2F/messages"),
+    *(
+        "/curl%00/messages",
+        "/%FF/messages",
+        "/curl%3F/messages",
+        "/curl%23/messages",
+        "/%ED%A0%80/messages",
+        "/curl/%00/messages",
+    ),
+    *(f"/{'x' * 10_000}/messages", f"{'/x' * 5_000}/messages", "/curl/messages/1/%00", "/curl/Subscriptions/x/messages/head"),
+]
+
+
+@pytest.fixture
+def _no_limit_of_failures(settings):
+    settings.FAILED_AUTHENTICATIONS = settings.FAILED_AUTHENTICATION_DELAY_SECONDS = 0
+
+
+@pytest.mark.usefixtures("_no_limit_of_failures")
+def test_odd_tokens_and_paths_are_refused_and_the_connection_stays(base):
+    signed = f"Authorization: {token(base, namespace='demo')}\r\n".encode()
+    with closing(http.client.HTTPConnection(base.removeprefix("http://"))) as connection:
+        connection.connect()
+        for name, header in ODD_TOKENS.items():
+            assert _status(connection, "/curl/messages", header) == 401, name
+        for path in ODD_PATHS:
+            assert _status(connection, path, signed) in (400, 404, 410), path
+        assert _status(connection, "/curl/messages", signed + b"Authorization: Bearer second\r\n") == 401
+        assert _status(connection, "/curl/messages", signed) == 201
+
+
+def _status(connection: http.client.HTTPConnection, path: str, headers: bytes) -> int:
+    """Of a POST, whose bytes are written as they are."""
+    host = f"{connection.host}:{connection.port}"
+    connection.sock.sendall(f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\n".encode() + headers + b"\r\nx")
+    response = http.client.HTTPResponse(connection.sock, method="POST")
+    response.begin()
+    response.read()
+    return response.status
 
 
 def test_health_is_answered_without_a_key(base):
