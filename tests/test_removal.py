@@ -22,6 +22,7 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import get_resolver
 from broker_core.common.family import installed
+from broker_core.listener.front_ends import known_ports
 from explorer.site import health
 
 for package in ("broker_core", "explorer"):
@@ -36,7 +37,14 @@ client = Client(headers={"host": "localhost"})
 assert health.current_state()["state"] == "ok"
 assert client.get("/sign-in/", follow=True).status_code in (200, 404)
 print("installed:", ", ".join(one.title for one in installed()))
+print("ports:", ", ".join(port.setting for port in known_ports()))
 """
+
+# The registries that have lines of a front end, by its family.
+FRONT_ENDS = {
+    "service_bus": ("broker_core/listener/front_ends.py", "explorer/site/front_ends.py"),
+    "queue_storage": ("broker_core/listener/front_ends.py",),
+}
 
 
 @pytest.fixture
@@ -94,15 +102,19 @@ def test_a_family_is_removed_with_its_folders_and_commands(tree, family, name, p
         (tree / "broker_core" / "management" / "commands" / f"{command}.py").unlink()
     without_lines(tree / "broker_core" / "families.py", name)
     without_lines(tree / "explorer" / "families.py", pages)
-    if family == "queue_storage":
-        without_lines(tree / "broker_core" / "listener" / "front_ends.py", family)
+    for registry in FRONT_ENDS.get(family, ()):
+        without_lines(tree / registry, family)
     assert f"installed: {remaining}" in start(tree)
 
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_a_front_end_is_removed_with_its_folder(tree):
-    shutil.rmtree(tree / "broker_core" / "service_bus" / "http")
-    without_lines(tree / "explorer" / "site" / "front_ends.py", "service_bus")
-    without_lines(tree / "broker_core" / "listener" / "front_ends.py", "service_bus")
-    assert "installed: Service Bus, Queue Storage, RabbitMQ" in start(tree)
+@pytest.mark.parametrize("family", FRONT_ENDS)
+def test_a_front_end_is_removed_with_its_folder(tree, family):
+    shutil.rmtree(tree / "broker_core" / family / "http")
+    for registry in FRONT_ENDS[family]:
+        without_lines(tree / registry, family)
+    started = start(tree)
+    assert "installed: Service Bus, Queue Storage, RabbitMQ" in started
+    [ports] = re.findall("^ports: (.*)$", started, re.MULTILINE)
+    assert {other for other in FRONT_ENDS if f"{other.upper()}_PORT" in ports} == FRONT_ENDS.keys() - {family}
