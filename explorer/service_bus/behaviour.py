@@ -1,4 +1,4 @@
-"""Changes the behaviour of a namespace. The namespace's page lists what differs (_namespace_facts.html)."""
+"""Changes the behaviour of a namespace. The namespace's page lists what differs (service_bus/_namespace_facts.html)."""
 
 from __future__ import annotations
 
