@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from cachetools import TTLCache
 
@@ -143,4 +144,9 @@ def _require_allowed(request: Request, account: StorageAccount) -> None:
 
 def _actor(request: Request, account: StorageAccount, name: str, needs: Needs) -> Actor:
     """name: of the account, or of its stored access policy."""
-    return Actor("key", name, needs.right, key_holder("http", name, request.client_ip), namespace=account.name)
+    return _key_actor(account.name, name, request.client_ip, needs.right)
+
+
+@lru_cache(1000)
+def _key_actor(account: str, name: str, client_ip: str, right: Right) -> Actor:
+    return Actor("key", name, right, key_holder("http", name, client_ip), namespace=account)

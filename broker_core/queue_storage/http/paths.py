@@ -85,6 +85,8 @@ def _account_of_host(host: str) -> str:
 
 
 def _decoded(segment: str, raw_path: str) -> str:
+    if segment.isascii() and "%" not in segment and "\x00" not in segment:
+        return segment
     try:
         text = unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
