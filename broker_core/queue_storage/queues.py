@@ -209,25 +209,40 @@ def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -
     return sorted((_queue(row) for row in rows if row.path.startswith(prefix)), key=lambda queue: queue.name)
 
 
+class ListedQueue(NamedTuple):
+    """A queue of a page. metadata: empty if it was not asked for."""
+
+    name: str
+    metadata: Mapping[str, str]
+
+
 class QueuePage(NamedTuple):
     """Some queues of an account, by name. more: whether further ones follow the last of these."""
 
-    queues: list[StorageQueue]
+    queues: list[ListedQueue]
     more: bool
 
 
 @use_case
 def list_queue_page(
-    account: str, prefix: str = "", after: str = "", limit: int = 5_000, *, actor: Actor | None = None
+    account: str,
+    prefix: str = "",
+    after: str = "",
+    limit: int = 5_000,
+    *,
+    with_metadata: bool = False,
+    actor: Actor | None = None,
 ) -> Steps[QueuePage]:
     """The first queues whose names start with prefix and come after a name (QS-091). Raises InvalidArgument, AccountNotFound."""
     for name, value in (("account", account), ("prefix", prefix), ("after", after)):
         require_text(name, value)
+    require_kind("with_metadata", with_metadata, bool)
     (actor or Actor.local()).require(Right.BROWSE, account)
-    rows = yield call("storage_queue_page", account=account, prefix=prefix, after=after, limit=limit + 1)
+    params = {"account": account, "prefix": prefix, "after": after, "limit": limit + 1, "with_metadata": with_metadata}
+    rows = yield call("storage_queue_page", **params)
     if not rows and not (yield call("storage_account", account=account)):
         raise AccountNotFound(account)
-    return QueuePage([_queue(row) for row in rows[:limit]], len(rows) > limit)
+    return QueuePage([ListedQueue(row.name, row.metadata or {}) for row in rows[:limit]], len(rows) > limit)
 
 
 @use_case

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from broker_core.common.types import Actor
 from broker_core.queue_storage import accounts
-from broker_core.queue_storage.queues import StorageQueue, list_queue_page
+from broker_core.queue_storage.queues import ListedQueue, list_queue_page
 from broker_core.queue_storage.rules.errors import AuthenticationFailed, InvalidMarker, InvalidQueryParameterValue
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.xml import element
@@ -28,8 +28,9 @@ async def list_queues(request: Request, actor: Actor) -> Answer:
     if include not in ("", _WITH_METADATA):
         raise InvalidQueryParameterValue("include", include[:80], f"must be {_WITH_METADATA}")
     after = _read_marker(marker)
-    page = await list_queue_page.aio(request.target.account, prefix, after, limit or parameters.MOST_RESULTS, actor=actor)
-    queues = [_queue(queue, with_metadata=include == _WITH_METADATA) for queue in page.queues]
+    wanted, with_metadata = (request.target.account, prefix, after, limit or parameters.MOST_RESULTS), include == _WITH_METADATA
+    page = await list_queue_page.aio(*wanted, with_metadata=with_metadata, actor=actor)
+    queues = [_queue(queue, with_metadata=with_metadata) for queue in page.queues]
     root = [
         element("Prefix", prefix),
         *([element("Marker", marker)] if marker else []),
@@ -81,6 +82,6 @@ def _read_marker(marker: str) -> str:
         raise InvalidMarker(marker) from None
 
 
-def _queue(queue: StorageQueue, *, with_metadata: bool) -> str:
+def _queue(queue: ListedQueue, *, with_metadata: bool) -> str:
     metadata = [element("Metadata", [element(*pair) for pair in queue.metadata.items()])] if with_metadata else []
     return element("Queue", [element("Name", queue.name), *metadata])

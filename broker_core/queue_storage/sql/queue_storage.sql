@@ -699,9 +699,8 @@ SELECT
 
 -- name: storage_queue_page
 -- Queues of an account in the order of their names' bytes, whatever the database's collation (QS-091).
-SELECT
--- include: entity_columns
-  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+SELECT e.path AS name, CASE WHEN %(with_metadata)s::boolean THEN e.options -> 'metadata' END AS metadata
+  FROM vitrine_entity AS e
  WHERE e.namespace_id = (SELECT a.namespace_id
                            FROM vitrine_namespace AS s JOIN vitrine_storage_account AS a ON a.namespace_id = s.id
                           WHERE lower(s.name) = lower(%(account)s::text) AND s.deleted_at IS NULL)
