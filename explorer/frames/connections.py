@@ -20,7 +20,6 @@ from broker_core.common.types import Actor, EntityAddress
 from .vocabulary import condition
 
 EFFECT = "Requests that wait are answered, and the open connections end. The client may connect again."
-CREDIT = "credit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,8 @@ class ConnectionLine:
     """A connection. id: unique among those of its source. name: of the client. about: what else it says of itself.
 
     actor, holder: as events and locks store them; holder is empty if `uses` say what it holds. since, last_at, now: by the same
-    clock. is_tls, messages_per_second, bytes_per_second: None: unknown. is_silent: whether its process does not respond.
-    process: that serves it. counts: messages and bytes, in words, by what they are. effect: of closing it.
+    clock. is_tls, messages_per_second, bytes_per_second: None: unknown. received, delivered: messages and bytes from the client
+    and to it; None: unknown. is_silent: whether its process does not respond. process: that serves it. effect: of closing it.
     """
 
     id: str
@@ -189,7 +188,7 @@ def _use(link: LinkRow, *, is_http: bool) -> Use:
     channel = "" if link.channel is None else f"channel {link.channel}"
     return Use(
         link.address, link.direction, link.mode, ", ".join(filter(None, (channel, link.name))),
-        limit="" if link.credit is None else f"{CREDIT} {link.credit:,}",
+        limit="" if link.credit is None else f"credit {link.credit:,}",
         unsettled=None if is_http else link.unsettled,  # HTTP: what a client holds are its locks
         rate=link.messages_per_second,
     )  # fmt: skip

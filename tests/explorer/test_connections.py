@@ -133,10 +133,10 @@ def test_a_connection_that_has_ended_is_not_found(as_, name):
 def test_a_lock_leads_to_its_client_and_back(jobs, as_):
     (got,) = queue_storage.get(jobs, actor=APP)
     viewer = as_("viewer")
-    assert ">connection</a>" not in body_of(viewer.get(f"/locks/?q=namespace:{jobs.namespace}"))
+    assert "Connection of the holder" not in body_of(viewer.get(f"/locks/?q=namespace:{jobs.namespace}"))
     client_id = rows.connect(jobs, actor="key:app", holder=HOLDER)
     page = body_of(viewer.get(f"/locks/?q=namespace:{jobs.namespace}"))
-    assert f'href="/connections/{client_id}/">connection</a>' in page
+    assert f'href="/connections/{client_id}/" aria-label="Connection of the holder"' in page
     assert f'href="/connections/{client_id}/"' in body_of(viewer.get(f"/messages/{jobs}/{number_of(jobs, got)}"))
     page = body_of(viewer.get(f"/connections/{client_id}/"))
     locks = page.split('id="connection-locks"')[1]
