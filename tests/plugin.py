@@ -33,7 +33,7 @@ LONG_FILES = (
     "operations/test_kills", "crash/test_many_consumers", "reads/test_past", "explorer/test_split_view",
     "service_bus/test_locked_messages", "explorer/test_overview", "service_bus/test_network_model", "test_references",
     "crash/test_contended_senders", "analysis/jobs/test_lives", "rabbitmq/test_concurrent_dead_lettering",
-    "analysis/test_generation", "site/test_clients_of_the_readme", "test_docs",
+    "analysis/test_generation", "site/test_clients_of_the_readme", "test_docs", "listener/test_processes", "listener/test_limits",
     "official_clients/test_stories", "official_clients/test_celery",
 )  # fmt: skip
 

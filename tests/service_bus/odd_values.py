@@ -368,6 +368,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "list_vhosts": dict,
             "*": lambda: {"name": w.vhost},
         },
+        "listener.status": {"*": dict},
         "reads.broker_health": {"*": dict},
         "reads.revisions": {"*": lambda: at},
         "reads.dead_letters": {

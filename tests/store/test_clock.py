@@ -46,6 +46,10 @@ OF_REAL_TIME = {
     "renew_lease": "a process's lease is of real time",
     "remote_consumers": "a process's lease is of real time",
     "mark_dead_processes": "a process's lease is of real time",
+    "read_listeners": "a process's lease is of real time",
+    **dict.fromkeys(
+        ("record_clients", "read_clients", "close_client"), "clients are connected, and processes live, in real time"
+    ),
     **dict.fromkeys(
         ("operation", "operations", "operation_create", "operation_claim", "operation_progress", "operation_end"),
         "an operation is a person's, in real time",
