@@ -4,11 +4,12 @@ import codeop
 import os
 import re
 import subprocess
+from functools import reduce
 from pathlib import Path
 
 import pytest
 
-from broker_core import namespaces, queue_storage, reads
+from broker_core import namespaces, queue_storage
 from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 
@@ -29,8 +30,7 @@ RUNNABLE = [
 
 
 SDK = "from azure."  # how an example begins that needs the listener, and a package that users install themselves
-WITH_CURL = ["README.md", "docs/queue-storage-rest.md"]
-PORT = ":10001"
+WITH_CURL = ["README.md", "docs/http.md", "docs/queue-storage-rest.md"]
 
 
 def blocks(page, language="python"):
@@ -54,14 +54,6 @@ def test_examples_can_be_pasted_into_a_shell(page):
         assert list(pasted(block))
 
 
-def test_curl_examples_use_only_entities_they_create(broker_database):  # noqa: F811
-    """And no messages wait in them, so that the first receive returns what was sent."""
-    namespaces.create_namespace("demo", Family.SERVICE_BUS)
-    exec(blocks(ROOT / "docs/http.md")[0], {})
-    used = re.findall(r"servicebus/(demo/[a-z-]+)`?$", (ROOT / "docs/http.md").read_text().replace("`:", "`"), re.MULTILINE)
-    assert len(used) == 2 and all(reads.entity(EntityAddress.parse(address)) for address in used)
-
-
 def test_readme_examples_do_not_change_the_playground_of_the_first_five_minutes():
     assert not any("playground" in block for block in blocks(ROOT / "README.md"))
 
@@ -82,22 +74,25 @@ def test_examples_run_in_sequence(broker_database, name, capsys):  # noqa: F811
 
 
 @pytest.fixture
-def emulated(transactional_db, listener):
-    """A site as `make up` seeds it, and the port of its listener, which in examples is 10001."""
+def ports(live_site, listener):
+    """A site as `make up` seeds it, and the ports of this test for those in examples."""
     from broker_core.queue_storage import accounts
     from broker_core.queue_storage.rules.shared_key import PUBLISHED_ACCOUNT, PUBLISHED_KEY
 
     queue_storage.create_account(PUBLISHED_ACCOUNT)
     accounts.set_keys(PUBLISHED_ACCOUNT, primary=PUBLISHED_KEY)
-    return f":{listener.port()}"
+    namespaces.create_namespace("demo", Family.SERVICE_BUS)
+    exec(blocks(ROOT / "docs/http.md")[0], {})
+    listening = {":10001": listener.port("QUEUE_STORAGE_PORT"), ":5300": listener.port("SERVICE_BUS_PORT")}
+    return {"localhost:8000": live_site.removeprefix("http://"), **{text: f":{port}" for text, port in listening.items()}}
 
 
-def test_examples_with_an_sdk_run(emulated, capsys, monkeypatch):
+def test_examples_with_an_sdk_run(ports, capsys, monkeypatch):
     from azure.storage.queue import QueueServiceClient
     from azure.storage.queue._shared import base_client
 
     def endpoint(service):
-        return f"http://127.0.0.1{emulated}/devstoreaccount1"
+        return f"http://127.0.0.1{ports[':10001']}/devstoreaccount1"
 
     monkeypatch.setattr(base_client, "_get_development_storage_endpoint", endpoint)
     (example,) = [block for block in blocks(ROOT / "README.md") if block.startswith(SDK)]
@@ -109,13 +104,14 @@ def test_examples_with_an_sdk_run(emulated, capsys, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_CURL)
-def test_examples_with_curl_run_as_printed(emulated, name):
+def test_examples_with_curl_run_as_printed(ports, name):
     """Each comment says what the next request is answered with."""
+    environment = os.environ | {"DATABASE_URL": database_url_of_tests()}
     for example in blocks(ROOT / name, "sh"):
-        assert PORT in example
-        environment = os.environ | {"DATABASE_URL": database_url_of_tests()}
-        command = ["/bin/bash", "-eu", "-o", "pipefail", "-c", example.replace(PORT, emulated)]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        expected = re.findall(r"^# [^:]*: (\d{3})\b", example, re.MULTILINE)
+        assert len(expected) == len(re.findall(r"(?<!/)curl -", example))
+        here = reduce(lambda text, port: text.replace(*port), ports.items(), example)
+        command = ["/bin/bash", "-eu", "-o", "pipefail", "-c", here]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, errors="replace", timeout=120, check=False)
         assert done.returncode == 0, done.stderr
-        expected = re.findall(r"^# .*: (\d{3})\b", example, re.MULTILINE)
         assert re.findall(r"HTTP/1.1 (\d{3})", done.stdout) == expected, done.stdout
