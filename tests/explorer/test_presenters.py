@@ -68,6 +68,11 @@ def test_rates_are_formatted(per_second, expected):
     assert presenters.rate(per_second) == expected
 
 
+@pytest.mark.parametrize(("per_second", "expected"), [(0, "0"), (0.4, "0"), (12.3, "12 B/s"), (4200, "4.1 KB/s")])
+def test_rates_of_bytes_are_formatted(per_second, expected):
+    assert presenters.byte_rate(per_second) == expected
+
+
 @pytest.mark.parametrize(
     ("family", "display_state", "subqueue"),
     [
