@@ -124,7 +124,7 @@ class ListenerProcess(Ports):
             pass_fds=[listening.fileno() for listening in self.sockets.values()],
         )
         threading.Thread(target=self._read, args=[self.process], daemon=True).start()
-        eventually(lambda: len(self.output) >= len(self.sockets) or self.process.poll() is not None, 30)
+        eventually(lambda: len(self.output) >= len(self.sockets) or self.process.poll() is not None, 60)
         assert self.process.poll() is None, self.output
         return self
 
