@@ -135,9 +135,9 @@ class Requests:
         """A message in the queue, which exists."""
         address = EntityAddress(ACCOUNT, QUEUE)
         self._put += 1
-        if self._put % MOST_MESSAGES == 0:
-            await queue_storage.clear.aio(address)
         try:
+            if self._put % MOST_MESSAGES == 0:
+                await queue_storage.clear.aio(address)
             return await queue_storage.put.aio(address, "x")
         except StorageRefusal:
             await queue_storage.create_queue.aio(address)
