@@ -47,7 +47,7 @@ def connection(request: HttpRequest, connection_id: str) -> HttpResponse:
     line = _visible_line(request, connection_id)
     if line is None and not isinstance(request, LiveRequest):
         raise EntityNotFound(connection_id, "connection")
-    context: dict[str, Any] = {"section": "connections", "line": line, "connection_id": connection_id}
+    context: dict[str, Any] = {"section": "locks", "line": line, "connection_id": connection_id}
     if line is not None and line.unsettled is None:
         entities = EntityFilter(include_hidden=True, include_system=True, except_namespaces=_hidden(request))
         context["locks"] = reads.locks(LockFilter(entities, actor=line.holder), limit=LOCKS, actor=request.actor)
@@ -57,7 +57,7 @@ def connection(request: HttpRequest, connection_id: str) -> HttpResponse:
 
 
 def _show(request: HttpRequest, field: TermsField, number: int, done: Act) -> HttpResponse:
-    context: dict[str, Any] = {"section": "connections", "filter": field, "error": done.error}
+    context: dict[str, Any] = {"section": "locks", "filter": field, "error": done.error}
     if not field.problem:
         found = _matching(_lines(request, field.terms.get("namespace")), field.terms)
         pages = max(1, -(-len(found) // ROWS))

@@ -59,7 +59,6 @@ PLACES = (
     Place("messages", "Messages", "search", "explorer:messages", "g f"),
     Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d", count="dead"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l", count="held"),
-    Place("connections", "Connections", "link", "explorer:connections", "g c"),
     Place("operations", "Operations", "operations", "explorer:operations", "g r"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),
     Place("help", "Learn", "book", "explorer:help", "g h"),
