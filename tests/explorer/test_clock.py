@@ -69,7 +69,7 @@ def test_every_page_of_a_virtual_host_says_that_its_clock_is_paused(broker_datab
     rabbitmq.declare_queue(EntityAddress("clocked", "q"))
     namespaces.pause_clock("clocked")
     client = as_("administrator")
-    places = ["vhosts", "queues", "exchanges", "policies", "connections", "definitions"]
+    places = ["vhosts", "queues", "exchanges", "policies", "definitions"]
     pages = [f"/rabbitmq/{place}/clocked/" for place in places]
     pages += ["/namespaces/clocked/", "/entities/clocked/q", "/rabbitmq/get/clocked/q"]
     assert [page for page in pages if body_of(client.get(page)).count(PAUSED) != 1] == []

@@ -1,4 +1,4 @@
-"""The pages of a virtual host that are live: queues, connections, and both at a glance."""
+"""The pages of a virtual host that are live, and its connections on the page of all."""
 
 import time
 from datetime import timedelta
@@ -12,6 +12,7 @@ from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.types import EntityAddress
 from explorer.live import feed as feeds
 from explorer.live.page import FOLLOW_SECONDS, comparable
+from explorer.rabbitmq import queues
 from explorer.rabbitmq.queues import CONSUMERS_SECONDS
 
 from .rabbitmq_office import publish
@@ -83,14 +84,15 @@ async def test_a_list_sorted_by_a_number_is_reordered_at_intervals(committed, co
 
 
 async def test_connections_are_shown_with_their_messages_until_they_close(committed, cookie):  # noqa: F811
-    viewer, first = await opened(page_of(committed, "connections"), cookie("viewer"))
-    own = f"k-{committed.connection.id}"
+    viewer, first = await opened("/connections/", cookie("viewer"))
+    own = f"k-rabbitmq-{committed.connection.id}"
     assert list(rows(first)) == [own] and "scanner-1" in rows(first)[own] and "Close" not in rows(first)[own]
     other = await in_thread(rabbitmq.connect)(committed.vhost, "second")
-    await frame(viewer, lambda f: list(rows(f)) == [own, f"k-{other.id}"])
+    new = f"k-rabbitmq-{other.id}"
+    await frame(viewer, lambda f: set(rows(f)) == {own, new})
     channel = await in_thread(other.channel)()
     await in_thread(channel.get)("mail")
-    await frame(viewer, lambda f: "1 unacknowledged of mail" in rows(f).get(f"k-{other.id}", ""))
+    await frame(viewer, lambda f: "1 unsettled" in rows(f).get(new, "") and "mail" in rows(f)[new])
     await in_thread(other.close)()
     await frame(viewer, lambda f: list(rows(f)) == [own])
     await viewer.disconnect()
@@ -122,25 +124,24 @@ async def test_the_virtual_hosts_summary_follows_the_fullest_queues(committed, c
 
 
 async def test_the_database_is_read_once_for_many_viewers(committed, cookie, monkeypatch):  # noqa: F811
-    from explorer.rabbitmq import connections
-
     looks = []
-    real = connections.lines_of
-    monkeypatch.setattr(connections, "lines_of", lambda *given: looks.append(1) or real(*given))
+    real = queues.lines_of
+    monkeypatch.setattr(queues, "lines_of", lambda *given: looks.append(1) or real(*given))
     monkeypatch.setattr(feeds, "BEAT_SECONDS", 60)
-    viewers = [(await opened(page_of(committed, "connections"), cookie()))[0] for _ in range(5)]
-    assert len(looks) < 5
+    viewers = [(await opened(page_of(committed, "queues"), cookie()))[0] for _ in range(5)]
+    assert 0 < len(looks) < 5
     looks.clear()
-    await in_thread(rabbitmq.connect)(committed.vhost, "second")
+    new = await in_thread(rabbitmq.declare_queue)(EntityAddress(committed.vhost, "letters"))
+    shown = f"e-{(await in_thread(reads.entity)(new.address)).id}"
     for viewer in viewers:
-        await frame(viewer, lambda f: len(rows(f)) == 2)
-    assert len(looks) < 5
+        await frame(viewer, lambda f: shown in rows(f))
+    assert 0 < len(looks) < 5
     for viewer in viewers:
         await viewer.disconnect()
 
 
 async def test_a_clock_change_is_sent_immediately(committed, cookie):  # noqa: F811
-    viewer, first = await opened(page_of(committed, "connections"), cookie())
+    viewer, first = await opened(page_of(committed, "queues"), cookie())
     assert first["clock"]["rate"] == 0
     await in_thread(namespaces.step_clock)(committed.vhost, timedelta(hours=1))
     told = await frame(viewer, lambda f: "clock" in f, seconds=2)
