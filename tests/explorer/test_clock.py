@@ -55,8 +55,10 @@ def test_every_page_of_a_namespace_says_that_its_clock_is_paused(pages, jobs, as
     of_many_namespaces = r"/(\?|locks/|insights/|map/|tail/|templates/|dead-letters/\?)"
     inside = [a for a in inside if not re.match(rf"/(bodies|new-storage-queue)/|{of_many_namespaces}", a)]
     inside = [a for a in inside if "?at=" not in a]  # of the past, not of the clock
-    of_keys = [a for a in inside if a.startswith("/administration/keys/")]  # tokens expire in real time
-    assert len(of_keys) == 2 and not any(PAUSED in body_of(client.get(a)) for a in of_keys)
+    of_keys = [
+        a for a in inside if re.match("/administration/(keys|account-keys|new-signature)/", a)
+    ]  # these expire in real time
+    assert len(of_keys) == 5 and not any(PAUSED in body_of(client.get(a)) for a in of_keys)
     inside = [a for a in inside if a not in of_keys]
     assert len(inside) > 50
     silent = [a for a in inside if PAUSED not in body_of(client.get(a))]
