@@ -13,6 +13,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 LEAST_NODE = 20  # which the clients ask for
+SECONDS = 120  # for npm, which tries an unreachable registry for many minutes otherwise
 
 
 def missing() -> str | None:
@@ -40,7 +41,14 @@ def install() -> str | None:
         return "There is no npm here"
     print(f"Installing {', '.join(_wanted())} into {FOLDER / 'node_modules'}, once.", flush=True)
     quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", "--loglevel=error"]  # no package's script is run
-    done = subprocess.run(["npm", "install", "--prefix", str(FOLDER), *quiet], check=False, capture_output=True, text=True)
+    brief = ["--fetch-retries=1", "--fetch-timeout=20000"]
+    try:
+        done = subprocess.run(
+            ["npm", "install", "--prefix", str(FOLDER), *quiet, *brief],
+            check=False, capture_output=True, text=True, timeout=SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"npm could not install the clients within {SECONDS} s"
     if done.returncode:
         return f"npm could not install the clients: {' '.join(done.stderr.split())[-300:]}"
     return missing()
