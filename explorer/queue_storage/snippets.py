@@ -1,4 +1,4 @@
-"""Queue Storage operations as code (explorer/snippets/). The service's REST API is not served yet, so they are in Python."""
+"""Queue Storage operations as code (explorer/snippets/), in Python."""
 
 from __future__ import annotations
 
