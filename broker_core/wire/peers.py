@@ -16,6 +16,7 @@ def address_of(client: str) -> IPv4Address | IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+@lru_cache(1000)
 def is_loopback(client: str) -> bool:
     """Whether a peer is on this machine."""
     address = address_of(client)

@@ -74,6 +74,8 @@ class _Reader:
             self._parser.Parse(document, True)
         except expat.ExpatError as exc:
             raise InvalidXml(expat.ErrorString(exc.code), exc.lineno, exc.offset + 1) from None
+        finally:
+            del self._parser  # without this circle of references, its memory is free at once
         assert self._root is not None  # a document without an element is malformed
         return self._root
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from urllib.parse import unquote_to_bytes
 from uuid import uuid4
+
+from django.utils.functional import cached_property
 
 from broker_core.queue_storage.rules import sas
 from broker_core.queue_storage.rules.errors import InvalidHeaderValue, InvalidQueryParameterValue

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
+
+from django.utils.functional import cached_property  # without the lock of functools: a request belongs to one task
 
 from broker_core.wire.clients import MOST_TEXT
 
