@@ -20,12 +20,8 @@ def example(language: str, part: str) -> str:
 
 @pytest.fixture(scope="module")
 def vitrine():
-    running = Vitrine()
-    try:
-        running.up()
+    with Vitrine() as running:
         yield running
-    finally:
-        running.remove()
 
 
 @pytest.mark.slow

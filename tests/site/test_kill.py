@@ -70,13 +70,9 @@ class Clients:
 
 @pytest.fixture(scope="module")
 def vitrine():
-    running = Vitrine()
-    try:
-        running.up()
+    with Vitrine() as running:
         running.create_queue(QUEUE, lock_duration=LOCK, max_delivery_count=1000)
         yield running
-    finally:
-        running.remove()
 
 
 def works_again(vitrine: Vitrine, clients: Clients) -> None:

@@ -11,12 +11,8 @@ STARTS_SECONDS, ANALYSIS_SECONDS = 30, 240  # on a busy machine; an update of a 
 
 @pytest.fixture
 def vitrine():
-    running = Vitrine(VITRINE_DEMO="1")
-    try:
-        running.up()
+    with Vitrine(VITRINE_DEMO="1") as running:
         yield running
-    finally:
-        running.remove()
 
 
 @pytest.mark.slow

@@ -20,12 +20,8 @@ STATIC_FILE = re.compile(r"(?:src|href)=\"(/tools/vitrine/static/[^\"]+)\"")
 
 @pytest.fixture(scope="module")
 def vitrine():
-    running = Vitrine(PATH_PREFIX="/tools/vitrine")
-    try:
-        running.up()
+    with Vitrine(PATH_PREFIX="/tools/vitrine") as running:
         yield running
-    finally:
-        running.remove()
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """A whole Vitrine under test: `manage.py up` as a process, with a data folder and a port of its own."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
@@ -50,7 +52,8 @@ def manage(*arguments: str, data: Path, **settings: str) -> subprocess.Completed
 
 
 class Vitrine:
-    """One data folder and port; `up` may be called again after the supervisor was killed."""
+    """One data folder and port, as a context manager that starts it and removes everything; `up` may be called again after the
+    supervisor was killed."""
 
     def __init__(self, **settings: str):
         self.data = Path(tempfile.mkdtemp(prefix="vitrine-", dir="/tmp"))  # short: a socket's path has about 100 bytes
@@ -61,6 +64,17 @@ class Vitrine:
         } | settings
         self._log = (self.data / "up.log").open("w+")
         self.supervisor: subprocess.Popen | None = None
+
+    def __enter__(self) -> Vitrine:
+        try:
+            self.up()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.remove()
 
     @property
     def url(self) -> str:

@@ -7,13 +7,12 @@ message exist (queue_storage.rules).
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import replace
 
 from broker_core.common.errors import BrokerError
 from broker_core.queue_storage.accounts import StorageAccount
 from broker_core.wire.http import clients
-from broker_core.wire.http.answer import Answer, write
+from broker_core.wire.http.answer import Answer
 from broker_core.wire.http.errors import MethodNotAllowed
 from broker_core.wire.http.request import ClientGone
 
@@ -31,14 +30,7 @@ async def application(scope, receive, send) -> None:
     """Handle `http`. Raises ValueError for other kinds of connection."""
     if scope["type"] != "http":
         raise ValueError(f"the Queue Storage REST API has no {scope['type']}")
-    request = Request(scope, receive)
-    try:
-        with suppress(ClientGone):
-            answer = await _answer(request)
-            clients.end(request, answer)
-            await write(answer, request, send)
-    finally:
-        request.close()
+    await clients.serve(_answer, Request(scope, receive), send)
 
 
 async def _answer(request: Request) -> Answer:

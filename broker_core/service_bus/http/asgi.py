@@ -4,7 +4,6 @@ the listener serves the other at the root of a port, with /health beside it."""
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 
 from broker_core.common.errors import BrokerError
 from broker_core.wire.http import clients
@@ -32,7 +31,7 @@ async def application(scope, receive, send) -> None:
     """Handle `http`. Raises ValueError for other kinds of connection."""
     if scope["type"] != "http":
         raise ValueError(f"the Service Bus REST API has no {scope['type']}")
-    await _serve(Request(scope, receive), send)
+    await clients.serve(_answer, Request(scope, receive), send)
 
 
 async def application_at_root(scope, receive, send) -> None:
@@ -42,17 +41,7 @@ async def application_at_root(scope, receive, send) -> None:
     if health.is_asked(scope):
         await write(await health.answer(), RootRequest(scope, receive), send)
     else:
-        await _serve(RootRequest(scope, receive), send)
-
-
-async def _serve(request: Request, send) -> None:
-    try:
-        with suppress(ClientGone):
-            answer = await _answer(request)
-            clients.end(request, answer)
-            await write(answer, request, send)
-    finally:
-        request.close()
+        await clients.serve(_answer, RootRequest(scope, receive), send)
 
 
 async def _answer(request: Request) -> Answer:

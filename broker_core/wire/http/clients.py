@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.wire.clients import Client, Direction, registry
 
+from .answer import Answer, write
+from .request import ClientGone
+
 if TYPE_CHECKING:
-    from .answer import Answer
     from .request import Request
+
+    R = TypeVar("R", bound=Request)
 
 MOST_CLIENTS = 1_000  # a further one ends the one that has made no request for longest
 MOST_ENTITIES = 20  # of a client that are shown, with what it does with them
@@ -67,6 +72,19 @@ class HttpClient:
         if _clients.get(self._key) is self:
             del _clients[self._key]
         registry.closed(self.client)
+
+
+async def serve(
+    answer: Callable[[R], Awaitable[Answer]], request: R, send: Callable[[Mapping[str, Any]], Awaitable[None]]
+) -> None:
+    """Answer a request of an ASGI server, unless its client is gone."""
+    try:
+        with suppress(ClientGone):
+            answered = await answer(request)
+            end(request, answered)
+            await write(answered, request, send)
+    finally:
+        request.close()
 
 
 def begin(protocol: str, request: Request, actor: Actor, namespace: str) -> None:
