@@ -20,6 +20,8 @@ from broker_core.service_bus import tokens
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
+from broker_core.wire.clients import Registry
+from broker_core.wire.http import clients
 from explorer.demo import faults, parts, set_up
 from explorer.demo.runner import PauseButton, Runner
 from explorer.frames.presenters import actor_name
@@ -222,6 +224,13 @@ def test_a_replaced_key_is_read_again(shop, monkeypatch):
     client.send(messages.order(random.Random(3)))
     client.close()
     assert reads.counts(_address("orders")).active == 2
+
+
+def test_programs_over_http_name_themselves(shop, monkeypatch):
+    monkeypatch.setattr(clients, "registry", registry := Registry())
+    monkeypatch.setattr(clients, "_clients", {})
+    HttpQueue(shop, _address("orders"), shop_entities.SHOP_KEY).send(messages.order(random.Random(1)))
+    assert [client.product for client in registry.clients.values()] == ["web-shop"]
 
 
 def test_the_playground_has_a_message_in_each_state(shop):

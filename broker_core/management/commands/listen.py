@@ -50,7 +50,7 @@ class Command(BaseCommand):
         if not open_ports:
             raise CommandError("No port is open. Set one, such as QUEUE_STORAGE_PORT=10001.")
         for port in open_ports:
-            self.stdout.write(f"{port.title} at port {opened.sockets[port.setting].getsockname()[1]}")
+            self.stdout.write(f"Port {opened.sockets[port.setting].getsockname()[1]}: {port.title}")
         self.stdout.flush()
         _allow_connections(Limits.of_settings().most)
         _collect_less()

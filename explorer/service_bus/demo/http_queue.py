@@ -32,7 +32,8 @@ class Delivery:
 class HttpQueue:
     """A connection to one queue, opened on demand and reopened after a failure.
 
-    site: base URL with path prefix ("http://127.0.0.1:8000"). policy: the shared access policy that signs the tokens.
+    site: base URL with path prefix ("http://127.0.0.1:8000"). policy: the shared access policy that signs the tokens; also the
+    program's name (User-Agent).
     Every call raises OSError or http.client.HTTPException if the server cannot be reached, and Refused on an error status.
     """
 
@@ -75,7 +76,7 @@ class HttpQueue:
         self._connection.close()
 
     def _request(self, method: str, path: str, *expected: int, body: bytes = b"", headers: dict[str, str] | None = None):
-        all_headers = {"Authorization": self._token(), **(headers or {})}
+        all_headers = {"Authorization": self._token(), "User-Agent": self._policy, **(headers or {})}
         try:
             self._connection.request(method, path, body=body, headers=all_headers)
             answer = self._connection.getresponse()
