@@ -140,17 +140,20 @@ class BoundedHttp(HttpToolsProtocol):
         self._parse(data)
 
     def _parse_slice(self, data: bytes) -> None:
-        if not self._in_message:
-            self._start_deadline()
         self._pending += len(data)
         super().data_received(data)
-        if self._pending > MAX_HEAD_BYTES and not self._refused:
+        if self._refused or self.transport.is_closing():
+            return
+        if self._pending > MAX_HEAD_BYTES:
             self._refuse_size()
+        elif self._in_message:
+            self._start_looks()
+        elif self._pending:
+            self._start_deadline()
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
         self._pending = max(self._pending, 1)  # the rest of the bytes that ended the message before is not counted
-        self._start_deadline()
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
@@ -172,7 +175,6 @@ class BoundedHttp(HttpToolsProtocol):
             self._in_message = False
             raise _Refused
         super().on_headers_complete()
-        self._start_looks()
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
@@ -216,8 +218,9 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
 
     def _start_looks(self) -> None:
-        self._body_bytes = 0
-        self._next_look = self.loop.call_later(BODY_SECONDS, self._look_at_body)
+        if self._next_look is None:
+            self._body_bytes = 0
+            self._next_look = self.loop.call_later(BODY_SECONDS, self._look_at_body)
 
     def _end_looks(self) -> None:
         if self._next_look is not None:

@@ -46,9 +46,13 @@ class Request(request.Request):
         pairs = (part.partition("=")[::2] for part in raw.split("&") if part)
         return [(_decoded(name, name), _decoded(name, value)) for name, value in pairs]
 
+    @cached_property
+    def _first_parameters(self) -> dict[str, str]:
+        return {name.lower(): value for name, value in reversed(self.query_pairs)}
+
     def parameter(self, name: str) -> str | None:
         """The first query parameter of this name, whose case does not matter; None: there is none, or an empty one."""
-        return next((value for given, value in self.query_pairs if given.lower() == name), None) or None
+        return self._first_parameters.get(name) or None
 
     @cached_property
     def version(self) -> str:
