@@ -14,7 +14,10 @@ from broker_core.common.errors import BrokerError
 DEEPEST = 32  # elements within each other
 MOST_ELEMENTS = 10_000
 DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;"})  # a parser would turn CR LF into LF
+_NOT_IN_XML = (*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)  # also not as references
+_ESCAPES = dict.fromkeys(_NOT_IN_XML, "\ufffd") | str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;"}  # a parser would turn CR LF into LF
+)
 _IN_ATTRIBUTES = str.maketrans({'"': "&quot;", "\n": "&#xA;", "\t": "&#x9;"})
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"<\0", b"\0<")  # expat would read it, whatever it is told
 _ENCODING = re.compile("utf-?8|us-ascii", re.IGNORECASE)
@@ -111,7 +114,8 @@ class _Reader:
 
 
 def element(name: str, content: str | Iterable[str] | None, **attributes: str) -> str:
-    """One element as text. content: text, which is escaped here; or elements, as text; None or "": an empty element."""
+    """One element as text. content: text, which is escaped here; or elements, as text; None or "": an empty element. Characters
+    that XML cannot hold become U+FFFD."""
     inner = content.translate(_ESCAPES) if isinstance(content, str) else "".join(content or ())
     given = "".join(f' {key}="{value.translate(_ESCAPES).translate(_IN_ATTRIBUTES)}"' for key, value in attributes.items())
     return f"<{name}{given}>{inner}</{name}>" if inner else f"<{name}{given} />"

@@ -69,6 +69,11 @@ def test_what_is_written_is_read(text, value):
     assert [child.text for child in root.children] == [text, ""]
 
 
+def test_characters_that_xml_cannot_hold_are_replaced():
+    written = document(element("a", "\x00b\x0b\ud800\uffff\t\n", key="\x01"))
+    assert read(written).text == "\ufffdb\ufffd\ufffd\ufffd\t\n" and 'key="\ufffd"'.encode() in written
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(body):
     try:

@@ -20,7 +20,6 @@ from .request import CLIENT_REQUEST_ID, DEFAULT_VERSION, VERSION, Request
 ERROR_CODE = "x-ms-error-code"
 NEVER = "Fri, 31 Dec 9999 23:59:59 GMT"
 _XML = ("content-type", "application/xml")
-_TEXT = str.maketrans(dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "\ufffd"))
 
 
 def answer(request: Request, status: int, root: str | None = None, headers: Mapping[str, str] | None = None) -> Answer:
@@ -34,8 +33,8 @@ def error(request: Request, exc: BrokerError) -> Answer:
     """The answer to a request that was refused."""
     wire = wire_error(exc)
     text = f"{exc}\nRequestId:{request.id}\nTime:{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}0Z"
-    details = [xml.element(name, _xml_text(value)) for name, value in wire.details.items()]
-    root = xml.element("Error", [xml.element("Code", wire.code), xml.element("Message", _xml_text(text)), *details])
+    details = [xml.element(name, value) for name, value in wire.details.items()]
+    root = xml.element("Error", [xml.element("Code", wire.code), xml.element("Message", text), *details])
     retry = {"retry-after": str(exc.retry_after)} if isinstance(exc, TooManyFailedAuthentications) else {}
     return answer(request, wire.status, root, {ERROR_CODE: wire.code, **retry})
 
@@ -58,7 +57,7 @@ def receipt_text(receipt: UUID) -> str:
 
 
 def read_receipt(text: str) -> UUID | str:
-    """The receipt of such a text; the text itself, which is that of no message, if it is none."""
+    """The receipt of such a text. Another text is returned as it is, and is found to be that of no message later (QS-061)."""
     try:
         return UUID(bytes=base64.b64decode(text, validate=True))
     except ValueError:
@@ -92,13 +91,8 @@ def _receipt(message: PutMessage | GotMessage) -> str:
 
 
 def _count_and_text(message: GotMessage | PeekedMessage) -> str:
-    text = xml.element("MessageText", _xml_text(message.text))
-    return f"<DequeueCount>{message.dequeue_count}</DequeueCount>{text}"
-
-
-def _xml_text(text: str) -> str:
-    """Text that XML can hold: other front ends may have stored any bytes (QS-912, QS-913)."""
-    return text.translate(_TEXT)
+    """The text may have characters that XML cannot hold: other front ends store any bytes (QS-912, QS-913)."""
+    return f"<DequeueCount>{message.dequeue_count}</DequeueCount>{xml.element('MessageText', message.text)}"
 
 
 def _of_all(request: Request) -> list[tuple[str, str]]:

@@ -8,7 +8,13 @@ from datetime import UTC, datetime
 from broker_core.common.types import Actor
 from broker_core.queue_storage import accounts
 from broker_core.queue_storage.queues import ListedQueue, list_queue_page
-from broker_core.queue_storage.rules.errors import AuthenticationFailed, InvalidMarker, InvalidQueryParameterValue
+from broker_core.queue_storage.rules.errors import (
+    AuthenticationFailed,
+    InvalidMarker,
+    InvalidQueryParameterValue,
+    StorageRefusal,
+)
+from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.xml import element
 
@@ -24,6 +30,8 @@ async def list_queues(request: Request, actor: Actor) -> Answer:
     """QS-091; the marker is the last name of the page before."""
     prefix, marker = request.parameter("prefix") or "", request.parameter("marker") or ""
     limit = parameters.whole(request, parameters.MAX_RESULTS, 1, parameters.MOST_RESULTS)
+    if "\x00" in prefix:
+        raise InvalidQueryParameterValue("prefix", prefix[:80], "contains a NUL character")
     include = request.parameter("include") or ""
     if include not in ("", _WITH_METADATA):
         raise InvalidQueryParameterValue("include", include[:80], f"must be {_WITH_METADATA}")
@@ -76,9 +84,10 @@ def _marker(name: str) -> str:
 
 
 def _read_marker(marker: str) -> str:
+    """The name after which the page begins; empty: the first page. Raises InvalidMarker."""
     try:
-        return base64.b64decode(marker, validate=True).decode("ascii")
-    except ValueError:
+        return marker and check_queue_name(base64.b64decode(marker, validate=True).decode("ascii"))
+    except (ValueError, StorageRefusal):
         raise InvalidMarker(marker) from None
 
 

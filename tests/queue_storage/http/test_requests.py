@@ -138,6 +138,11 @@ def test_queues_are_listed_by_page(client):
     assert not list(rest.root.iter("Metadata"))
 
 
+def test_a_prefix_that_xml_cannot_hold_is_none_of_a_queue(client, orders):
+    listed = client.request("GET", "/", "comp=list&prefix=%01%EF%BF%BF")
+    assert (listed.status, listed.text("Prefix"), list(listed.root.iter("Queue"))) == (200, "\ufffd\ufffd", [])
+
+
 def test_properties_replace_only_the_parts_that_are_sent(client):
     first = client.request("GET", "/", "restype=service&comp=properties")
     assert names(first.root) == ["Logging", "HourMetrics", "MinuteMetrics", "Cors"]
@@ -450,6 +455,8 @@ def test_update_and_delete_need_their_parameters(client, orders):
         ("PUT", "/ab", "", 400, "OutOfRangeInput"),
         ("GET", "/", "comp=list&maxresults=0", 400, "OutOfRangeQueryParameterValue"),
         ("GET", "/", "comp=list&marker=!", 400, "InvalidMarker"),
+        ("GET", "/", "comp=list&marker=AA==", 400, "InvalidMarker"),
+        ("GET", "/", "comp=list&prefix=%00", 400, "InvalidQueryParameterValue"),
         ("GET", "/", "comp=list&include=x", 400, "InvalidQueryParameterValue"),
     ],
 )
