@@ -13,6 +13,7 @@ from broker_core.wire import xml
 from broker_core.wire.failed_authentications import TooManyFailedAuthentications
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.http.dates import write_rfc1123
+from broker_core.wire.http.errors import MethodNotAllowed
 
 from .errors import wire_error
 from .request import CLIENT_REQUEST_ID, DEFAULT_VERSION, VERSION, Request
@@ -35,8 +36,16 @@ def error(request: Request, exc: BrokerError) -> Answer:
     text = f"{exc}\nRequestId:{request.id}\nTime:{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}0Z"
     details = [xml.element(name, value) for name, value in wire.details.items()]
     root = xml.element("Error", [xml.element("Code", wire.code), xml.element("Message", text), *details])
-    retry = {"retry-after": str(exc.retry_after)} if isinstance(exc, TooManyFailedAuthentications) else {}
-    return answer(request, wire.status, root, {ERROR_CODE: wire.code, **retry})
+    return answer(request, wire.status, root, {ERROR_CODE: wire.code, **_what_helps(exc)})
+
+
+def _what_helps(exc: BrokerError) -> dict[str, str]:
+    """The header that says when, or with which method, a request may succeed."""
+    if isinstance(exc, TooManyFailedAuthentications):
+        return {"retry-after": str(exc.retry_after)}
+    if isinstance(exc, MethodNotAllowed):
+        return {"allow": ", ".join(exc.allowed)}
+    return {}
 
 
 def put_list(message: PutMessage) -> str:

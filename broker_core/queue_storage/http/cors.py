@@ -19,7 +19,7 @@ def preflight(request: Request, account: StorageAccount) -> Answer:
     origin, method = request.header(ORIGIN) or "", request.header(_METHOD) or ""
     for name, value in ((ORIGIN, origin), (_METHOD, method)):
         if not value:
-            raise InvalidHeaderValue(name, "", "a preflight request needs this header")
+            raise InvalidHeaderValue(name, "", "is required in a preflight request")
     asked = request.header(_HEADERS) or ""
     headers = [name for part in asked.split(",") if (name := part.strip())]
     rule = service_properties.rule_for(account.properties.cors, origin, method, headers)

@@ -70,9 +70,6 @@ def operation_of(request: Request) -> Operation:
     if request.method not in METHODS:
         raise MethodNotAllowed(request.method, METHODS)
     known = sorted({f"{r and f'restype={r}&'}comp={c}" for _, at, r, c in TABLE if at is level and c})
-    text = comp or restype
-    raise InvalidQueryParameterValue(
-        "comp" if comp or not restype else "restype",
-        text[:80],
-        f"requests of this URL have {', '.join(known)}" if known else "requests of this URL have neither comp nor restype",
-    )
+    use = f"use {' or '.join(known)}" if known else "use neither comp nor restype"
+    name, text = ("restype", restype) if restype and not comp else ("comp", comp)
+    raise InvalidQueryParameterValue(name, text[:80], f"names no operation of this URL; {use}")

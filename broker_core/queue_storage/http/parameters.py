@@ -81,5 +81,5 @@ def _seconds(request: Request, least: int) -> timedelta | None:
 
 def _number(name: str, text: str) -> int:
     if not _WHOLE.fullmatch(text):
-        raise InvalidQueryParameterValue(name, text[:80], "must be a whole number")
+        raise InvalidQueryParameterValue(name, text[:80], "must be a whole number, of at most 20 digits")
     return int(text)

@@ -63,7 +63,7 @@ class Request(request.Request):
         if given is None:
             return DEFAULT_VERSION
         if not _VERSION.fullmatch(given):
-            raise InvalidHeaderValue(VERSION, given, "it must be a date such as 2021-12-02")
+            raise InvalidHeaderValue(VERSION, given, "must be a date such as 2021-12-02")
         return given
 
     @property

@@ -65,7 +65,7 @@ async def set_properties(request: Request, actor: Actor) -> Answer:
 async def get_stats(request: Request, actor: Actor) -> Answer:
     """Of the secondary endpoint. Both are the same database, so it is never behind."""
     if not request.target.is_secondary:
-        raise InvalidQueryParameterValue("comp", "stats", "only the secondary endpoint (<account>-secondary) has stats")
+        raise InvalidQueryParameterValue("comp", "stats", "is served by the secondary endpoint only (<account>-secondary)")
     state = [element("Status", "live"), element("LastSyncTime", answers.date(datetime.now(UTC)))]
     return answers.answer(request, 200, element("StorageServiceStats", [element("GeoReplication", state)]))
 

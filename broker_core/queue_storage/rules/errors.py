@@ -56,12 +56,12 @@ class OutOfRangeQueryParameterValue(StorageRefusal, errors.InvalidArgument):
 
 
 class InvalidQueryParameterValue(StorageRefusal, errors.InvalidArgument):
-    """A value that is invalid, or inconsistent with another parameter."""
+    """A value that is invalid, or inconsistent with another parameter. reason: what follows the value in a sentence."""
 
     code = "InvalidQueryParameterValue"
 
     def __init__(self, name: str, value: Any, reason: str):
-        super().__init__(name, f"{value}: {reason}")
+        super().__init__(name, f"{value!r} {reason}")
         self.details = {"QueryParameterName": name, "QueryParameterValue": str(value), "Reason": reason}
 
 
@@ -76,12 +76,13 @@ class MissingRequiredQueryParameter(StorageRefusal, errors.InvalidArgument):
 
 
 class InvalidHeaderValue(StorageRefusal, errors.InvalidArgument):
-    """A header of the request that cannot be read."""
+    """A header of the request that is missing or cannot be read. problem: what follows the value, if there is one, in a
+    sentence."""
 
     code = "InvalidHeaderValue"
 
     def __init__(self, name: str, value: str, problem: str):
-        super().__init__(name, f"{value[:80]!r}: {problem}")
+        super().__init__(name, f"{value[:80]!r} {problem}" if value else problem)
         self.details = {"HeaderName": name, "HeaderValue": value[:80]}
 
 
@@ -91,7 +92,7 @@ class InvalidMarker(StorageRefusal, errors.InvalidArgument):
     code = "InvalidMarker"
 
     def __init__(self, marker: str):
-        super().__init__("marker", f"{marker[:80]!r} is not a marker of this server: use NextMarker of the page before")
+        super().__init__("marker", f"{marker[:80]!r} is not a marker of this server: use the NextMarker of the previous page")
 
 
 class CorsPreflightFailure(StorageRefusal):
@@ -240,7 +241,7 @@ class QueueAlreadyExists(StorageRefusal, errors.EntityExists):
 def beyond_expiry(seconds: Any, expires_at: datetime) -> InvalidQueryParameterValue:
     """The error for hiding a message until after its expiry, on a queue with strict_visibility (QS-903)."""
     return InvalidQueryParameterValue(
-        "visibilitytimeout", seconds, f"the message would become visible after its expiration time, {expires_at.isoformat()}"
+        "visibilitytimeout", seconds, f"would hide the message until after its expiration time, {expires_at.isoformat()}"
     )
 
 

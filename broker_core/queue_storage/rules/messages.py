@@ -61,7 +61,7 @@ def check_get(count: int, visibility_timeout: timedelta) -> None:
 def check_count(count: int) -> None:
     """Check the number of messages requested by a get or peek (QS-023, QS-035)."""
     if not isinstance(count, int) or isinstance(count, bool):
-        raise InvalidQueryParameterValue(COUNT, repr(count), "must be a whole number")
+        raise InvalidQueryParameterValue(COUNT, count, "must be a whole number")
     if not 1 <= count <= MOST_MESSAGES:
         raise OutOfRangeQueryParameterValue(COUNT, count, 1, MOST_MESSAGES)
 

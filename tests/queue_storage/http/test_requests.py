@@ -292,8 +292,9 @@ def test_each_answer_has_the_headers_of_the_service(client):
 
 def test_a_malformed_version_is_refused(client):
     """QS-906."""
-    details = refused(client.request("GET", "/", "comp=list", headers=[("x-ms-version", "newest")]), 400, "InvalidHeaderValue")
-    assert details == {"HeaderName": "x-ms-version", "HeaderValue": "newest"}
+    reply = client.request("GET", "/", "comp=list", headers=[("x-ms-version", "newest")])
+    assert refused(reply, 400, "InvalidHeaderValue") == {"HeaderName": "x-ms-version", "HeaderValue": "newest"}
+    assert "x-ms-version: 'newest' must be a date such as" in reply.text("Message")
 
 
 # Bad input
@@ -463,6 +464,37 @@ def test_update_and_delete_need_their_parameters(client, orders):
 def test_odd_requests_are_refused(client, orders, method, path, query, status, code):
     refused(client.request(method, path, query), status, code)
     assert client.request("GET", "/orders", "comp=metadata").status == 200
+
+
+def test_a_method_that_is_not_allowed_is_answered_with_those_that_are(client, orders):
+    assert client.request("POST", "/orders", "comp=acl").headers["allow"] == "GET, HEAD, PUT"
+    assert client.request("PATCH", "/orders", "comp=x").headers["allow"] == "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+
+
+def test_a_refused_head_has_the_code_in_its_headers_only(client):
+    reply = client.request("HEAD", "/none", "comp=metadata")
+    assert (reply.status, reply.code, reply.body) == (404, "QueueNotFound", b"")
+    assert client.request("GET", "/", "comp=list").status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "message"),
+    [
+        ("GET", "/orders/messages", "numofmessages=1.0", "numofmessages: '1.0' must be a whole number, of at most 20 digits"),
+        ("GET", "/orders/messages", "numofmessages=33", "numofmessages: 33 is out of range: 1 to 32 are allowed"),
+        ("GET", "/orders/messages", "peekonly=maybe", "peekonly: 'maybe' must be true or false"),
+        ("GET", "/orders/messages", "timeout=%ff", "timeout: '%ff' is not UTF-8"),
+        ("POST", "/orders/messages", "messagettl=0", "messagettl: '0' must be at least one second, or -1 for never"),
+        ("POST", "/orders/messages", "messagettl=5&visibilitytimeout=5", "visibilitytimeout: 5 must be less than messagettl"),
+        ("GET", "/orders", "comp=x", "comp: 'x' names no operation of this URL; use comp=acl or comp=metadata"),
+        ("GET", "/orders/messages", "restype=service", "restype: 'service' names no operation of this URL; use neither comp"),
+        ("GET", "/", "restype=service&comp=stats", "comp: 'stats' is served by the secondary endpoint only"),
+        ("OPTIONS", "/orders", "", "origin: is required in a preflight request"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_with_which_value(client, orders, method, path, query, message):
+    reply = client.request(method, path, query, TEXT % b"x" if method == "POST" else b"")
+    assert reply.status == 400 and reply.text("Message").startswith(message), reply.text("Message")
 
 
 def test_an_unknown_account(client):
