@@ -22,7 +22,7 @@ DOCUMENTED = {
     403: {
         *("AuthenticationFailed", "AuthorizationPermissionMismatch", "AuthorizationProtocolMismatch"),
         *("AuthorizationResourceTypeMismatch", "AuthorizationServiceMismatch", "AuthorizationSourceIPMismatch"),
-        "CorsPreflightFailure",
+        *("CorsPreflightFailure", "InsufficientAccountPermissions"),
     },
     404: {"MessageNotFound", "QueueNotFound", "ResourceNotFound"},
     409: {"QueueAlreadyExists", "QueueDisabled"},

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from broker_core.common.errors import BrokerError
 from broker_core.queue_storage.accounts import StorageAccount
+from broker_core.queue_storage.rules.errors import SecondaryIsReadOnly
 from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer
-from broker_core.wire.http.errors import MethodNotAllowed
 from broker_core.wire.http.request import ClientGone
 
 from . import answers, cors, parameters
@@ -58,7 +58,7 @@ async def _run(request: Request, account: StorageAccount) -> Answer:
         return cors.preflight(request, account)
     operation = operation_of(request)
     if request.target.is_secondary and not operation.on_secondary:
-        raise MethodNotAllowed(request.method, ("GET", "HEAD"))
+        raise SecondaryIsReadOnly(request.target.account)
     actor = await actor_of(request, account, operation.needs)
     clients.begin(PROTOCOL, request, actor, account.name)
     parameters.check_timeout(request)

@@ -256,6 +256,18 @@ class AuthenticationFailed(StorageRefusal, errors.NotAuthorized):
         self.details = {"AuthenticationErrorDetail": detail}
 
 
+class SecondaryIsReadOnly(StorageRefusal, errors.NotAllowed):
+    """A request to the secondary endpoint of an account that is not only a read."""
+
+    code = "InsufficientAccountPermissions"
+    status = 403
+
+    def __init__(self, account: str):
+        errors.BrokerError.__init__(
+            self, f"The secondary endpoint of the account '{account}' is read-only. Use the primary endpoint for this request."
+        )
+
+
 class InvalidAuthenticationInfo(StorageRefusal, errors.InvalidArgument):
     """An Authorization header, or the date of a signed request, that cannot be read."""
 

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from broker_core import queue_storage, reads
+from broker_core import namespaces, queue_storage, reads
 from broker_core.common.actors import parsed
 from broker_core.common.types import EntityAddress, EntityStatus, EventKind
 from broker_core.queue_storage import accounts, http
@@ -17,6 +17,7 @@ from broker_core.queue_storage.rules.service_properties import CorsRule
 from broker_core.queue_storage.rules.shared_key import PUBLISHED_KEY
 from broker_core.reads import EntityFilter, EventFilter, LockFilter
 from broker_core.wire.failed_authentications import FailedAuthentications
+from tests.fixtures import fresh_room_check  # noqa: F401 - a fixture
 
 RECEIVED = EventKind.RECEIVED
 TEXT = b"<QueueMessage><MessageText>%s</MessageText></QueueMessage>"
@@ -198,8 +199,11 @@ def test_stats_are_only_at_the_secondary(client):
 def test_the_secondary_is_read_only(client, orders):
     secondary = f"/{client.account}-secondary/orders"
     assert client.request("GET", query="comp=metadata", whole_path=secondary).status == 200
-    refused(client.request("PUT", whole_path=f"/{client.account}-secondary/new-queue"), 405, "UnsupportedHttpVerb")
-    refused(client.request("GET", whole_path=f"{secondary}/messages"), 405, "UnsupportedHttpVerb")
+    assert client.request("GET", query="peekonly=true", whole_path=f"{secondary}/messages").status == 200
+    for method, path in (("PUT", "/new-queue"), ("GET", "/orders/messages")):
+        reply = client.request(method, whole_path=f"/{client.account}-secondary{path}")
+        refused(reply, 403, "InsufficientAccountPermissions")
+        assert "Use the primary endpoint" in reply.text("Message")
 
 
 # Messages
@@ -264,6 +268,20 @@ def test_a_paused_queue(client, orders):
     queue_storage.set_status(orders, EntityStatus.DISABLED)
     refused(client.request("POST", "/orders/messages", body=TEXT % b"x"), 409, "QueueDisabled")
     refused(client.request("GET", "/orders/messages"), 409, "QueueDisabled")
+
+
+def test_a_protected_queue_is_not_deleted(client, orders):
+    namespaces.set_protected(orders, True)
+    refused(client.request("DELETE", "/orders"), 409, "QueueProtected")
+    assert client.request("DELETE", "/orders/messages").status == 204
+
+
+@pytest.mark.usefixtures("fresh_room_check")
+def test_a_full_account_refuses_puts(client, orders):
+    queue_storage.put_all(orders, ["x" * 60_000] * 20)
+    namespaces.update_namespace(client.account, max_size_in_megabytes=1)
+    refused(client.request("POST", "/orders/messages", body=TEXT % b"x"), 403, "QuotaExceeded")
+    assert client.request("GET", "/orders/messages").status == 200
 
 
 def test_a_receipt_is_opaque_and_read_back():
@@ -635,11 +653,31 @@ def developer(client, orders):
     return client
 
 
-def signed_url(client) -> str:
-    """The query of an account SAS for everything, made with the client's key."""
-    fields = {"sp": "rwdlacup", "ss": "q", "srt": "sco", "se": "2099-01-01T00:00:00Z", "sv": "2020-02-10"}
-    lines = [client.account, fields["sp"], fields["ss"], fields["srt"], "", fields["se"], "", "", fields["sv"], ""]
+def signed_url(client, **changes: str) -> str:
+    """The query of an account SAS for everything, made with the client's key. changes: fields that it has instead."""
+    fields = {"sp": "rwdlacup", "ss": "q", "srt": "sco", "se": "2099-01-01T00:00:00Z", "sv": "2020-02-10"} | changes
+    names = ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv")
+    lines = [client.account, *(fields.get(name, "") for name in names), ""]
     return urlencode({**fields, "sig": shared_key.sign("\n".join(lines), client.key)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"ss": "b"}, "AuthorizationServiceMismatch"),
+        ({"srt": "co"}, "AuthorizationResourceTypeMismatch"),
+        ({"sp": "rwdacup"}, "AuthorizationPermissionMismatch"),
+        ({"spr": "https"}, "AuthorizationProtocolMismatch"),
+        ({"sip": "10.0.0.1-10.0.0.9"}, "AuthorizationSourceIPMismatch"),
+        ({"ss": "bqft", "srt": "s", "sp": "l", "st": "2020-01-01", "sip": "127.0.0.0-127.0.0.9", "spr": "https,http"}, ""),
+    ],
+)
+def test_a_signature_is_for_what_it_says(client, changes, code):
+    reply = client.request("GET", "/", f"comp=list&{signed_url(client, **changes)}", sign=False)
+    if code:
+        refused(reply, 403, code)
+    else:
+        assert reply.status == 200
 
 
 def test_the_holder_of_a_message_is_the_account_or_its_policy_and_the_client(client, orders):
