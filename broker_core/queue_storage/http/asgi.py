@@ -12,6 +12,7 @@ from dataclasses import replace
 from broker_core.common.errors import BrokerError
 from broker_core.queue_storage.accounts import StorageAccount
 from broker_core.queue_storage.rules.errors import SecondaryIsReadOnly
+from broker_core.wire.failed_authentications import TooManyFailedAuthentications
 from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.http.request import ClientGone
@@ -67,7 +68,7 @@ async def _run(request: Request, account: StorageAccount) -> Answer:
 
 def _log_and_answer(exc: BrokerError, request: Request) -> Answer:
     answer = answers.error(request, exc)
-    if answer.status >= 500:
+    if answer.status >= 500 and not isinstance(exc, TooManyFailedAuthentications):
         traceback = exc if wire_error(exc) is INTERNAL else None  # no traceback if the database is down
         _log.error("%s %s: %s (request id %s)", request.method, request.path, exc, request.id, exc_info=traceback)
     return answer
