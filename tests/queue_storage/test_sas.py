@@ -163,6 +163,11 @@ def test_a_time_that_cannot_be_read_is_refused():
         ({"sip": "10.0.0.1-10.0.0.9"}, {"client_ip": "10.0.0.10"}, AuthorizationSourceIPMismatch),
         ({"sip": "10.0.0.1-10.0.0.9"}, {"client_ip": "fe80::1"}, AuthorizationSourceIPMismatch),
         ({"sip": "everywhere"}, {"client_ip": "10.0.0.1"}, AuthorizationSourceIPMismatch),
+        ({"sip": "0.0.0.0-255.255.255.255"}, {"client_ip": "::1"}, AuthorizationSourceIPMismatch),
+        ({"sip": "10.0.0.1-fe80::1"}, {"client_ip": "10.0.0.1"}, AuthorizationSourceIPMismatch),
+        ({"sip": "10.0.0.9-10.0.0.1"}, {"client_ip": "10.0.0.9"}, AuthorizationSourceIPMismatch),
+        ({"sip": "10.0.0.1-"}, {"client_ip": "10.0.0.1"}, AuthorizationSourceIPMismatch),
+        ({"sip": "fe80::1-fe80::9"}, {"client_ip": "fe80::5%eth0"}, None),
     ],
 )
 def test_a_signature_is_for_services_protocols_and_addresses(fields, use, mismatch):

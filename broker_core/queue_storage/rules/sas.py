@@ -8,12 +8,13 @@ Source: Azure Storage documentation, "Create an account SAS", "Create a service 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
+
+from broker_core.wire.peers import address_of
 
 from .errors import (
     AuthenticationFailed,
@@ -195,6 +196,16 @@ def read_instant(text: str) -> datetime | None:
         return None
 
 
+def read_addresses(text: str) -> tuple[int, int, int] | None:
+    """The version of IP, and the first and last address as numbers, of one address or a range such as 10.0.0.1-10.0.0.9; None for
+    anything else."""
+    begin, dash, end = text.partition("-")
+    first, last = address_of(begin), address_of(end if dash else begin)
+    if first is None or last is None or first.version != last.version or int(first) > int(last):
+        return None
+    return first.version, int(first), int(last)
+
+
 def letters_in_words(letters: str) -> str:
     """Permissions in words: "read, add and process"."""
     words = [LETTERS.get(letter, letter) for letter in letters]
@@ -222,13 +233,11 @@ def _instant(name: str, text: str) -> datetime:
 
 
 def _contains(addresses: str, client_ip: str) -> bool:
-    """addresses: one, or the first and last of a range."""
-    first, _, last = addresses.partition("-")
-    try:
-        client = int(ipaddress.ip_address(client_ip.removeprefix("::ffff:")))
-        return int(ipaddress.ip_address(first)) <= client <= int(ipaddress.ip_address(last or first))
-    except ValueError:
+    found, client = read_addresses(addresses), address_of(client_ip)
+    if found is None or client is None:
         return False
+    version, first, last = found
+    return client.version == version and first <= int(client) <= last
 
 
 def _iso(now: datetime) -> str:
