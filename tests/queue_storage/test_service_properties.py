@@ -32,6 +32,7 @@ ALL = CorsRule(("*",), ("GET",))
         ({"cors": (CorsRule(("*",), ("GET",), (), ("x",) * 65),)}, "ExposedHeaders", "more than 64 names or 2 prefixes"),
         ({"cors": (CorsRule(("x" * 2048,), ("GET",)),)}, "Cors", "2,051 characters together; at most 2,048"),
         ({"cors": (CorsRule(("a\x00",), ("GET",)),)}, "CorsRule", "NUL"),
+        ({"cors": (CorsRule("http://a", ("GET",)),)}, "CorsRule", "must be a tuple"),  # type: ignore[arg-type]
         ({"logging": Logging(retention=Retention(0))}, "Days", "0 of a retention policy must be 1 to 365"),
         ({"minute_metrics": Metrics(retention=Retention(366))}, "Days", "366 of a retention policy must be 1 to 365"),
         ({"hour_metrics": Logging()}, "properties", "must be a Metrics"),

@@ -131,6 +131,8 @@ def _check_part(part: Any, kind: type) -> None:
 def check_rule(rule: CorsRule) -> None:
     """Raise InvalidServiceProperties, with the name of the element, unless the rule can be stored."""
     require_kind("CorsRule", rule, CorsRule)
+    for texts in _lists(rule):
+        require_kind("CorsRule", texts, tuple)
     for text in (text for texts in _lists(rule) for text in texts):
         require_kind("CorsRule", text, str)
         require_storable("CorsRule", text)
