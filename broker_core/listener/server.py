@@ -57,6 +57,7 @@ class HttpServer(uvicorn.Server):
             log_level="warning",
             server_header=False,
             date_header=False,
+            proxy_headers=False,  # with them, a client on this machine could claim any address, and TLS
             timeout_graceful_shutdown=DRAIN_SECONDS,
         )
         super().__init__(config)

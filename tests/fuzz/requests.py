@@ -102,6 +102,7 @@ class Requests:
             log_config=None,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
         )
         self._config.load()
         self._methods: list[str] = []

@@ -680,6 +680,15 @@ def test_a_signature_is_for_what_it_says(client, changes, code):
         assert reply.status == 200
 
 
+@pytest.mark.parametrize(
+    ("limit", "code"),
+    [({"sip": "10.0.0.1"}, "AuthorizationSourceIPMismatch"), ({"spr": "https"}, "AuthorizationProtocolMismatch")],
+)
+def test_what_a_client_says_of_its_connection_is_not_believed(client, limit, code):
+    said = [("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "https")]
+    refused(client.request("GET", "/", f"comp=list&{signed_url(client, **limit)}", headers=said, sign=False), 403, code)
+
+
 def test_the_holder_of_a_message_is_the_account_or_its_policy_and_the_client(client, orders):
     """With an account key, an account SAS and a SAS of a stored access policy. Events and locks name the same actor."""
     queue_storage.update_queue(orders, access_policies=(AccessPolicy("workers", None, "2099-01-01", "p"),))
