@@ -149,4 +149,5 @@ def _actor(request: Request, account: StorageAccount, name: str, needs: Needs) -
 
 @lru_cache(1000)
 def _key_actor(account: str, name: str, client_ip: str, right: Right) -> Actor:
+    name = name.replace("%", "%25").replace("@", "%40")  # where actors are stored, the client follows an @
     return Actor("key", name, right, key_holder("http", name, client_ip), namespace=account)

@@ -689,6 +689,20 @@ def test_what_a_client_says_of_its_connection_is_not_believed(client, limit, cod
     refused(client.request("GET", "/", f"comp=list&{signed_url(client, **limit)}", headers=said, sign=False), 403, code)
 
 
+def test_the_name_of_a_policy_is_told_from_its_client(client, orders):
+    """Both are stored as one text, with an @ between them."""
+    queue_storage.update_queue(orders, access_policies=(AccessPolicy("team@work 100%", None, "2099-01-01", "p"),))
+    of_policy = sas.parse([("sv", "2020-02-10"), ("si", "team@work 100%"), ("sig", "-")])
+    query = sas.as_query(sas.signed(of_policy, client.key, account=client.account, queue="orders"))
+    queue_storage.put(orders, "x")
+    assert client.request("GET", "/orders/messages", query, sign=False).status == 200
+    [lock] = reads.locks(LockFilter(EntityFilter(namespace=client.account))).rows
+    holder = parsed(lock.holder)
+    assert (holder.name, holder.client, holder.protocol) == ("team%40work 100%25", "127.0.0.1", "http")
+    received = [event.actor for event in reads.events(EventFilter()).rows if event.address == orders and event.kind is RECEIVED]
+    assert [str(parsed(actor)) for actor in received] == [str(holder)]
+
+
 def test_the_holder_of_a_message_is_the_account_or_its_policy_and_the_client(client, orders):
     """With an account key, an account SAS and a SAS of a stored access policy. Events and locks name the same actor."""
     queue_storage.update_queue(orders, access_policies=(AccessPolicy("workers", None, "2099-01-01", "p"),))
