@@ -155,7 +155,7 @@ def test_a_header_that_is_not_ascii_is_signed_as_it_was_sent(client, orders):
 def test_what_is_no_http_is_refused_and_ends_the_connection(client, orders, second, head):
     client.send_bytes((head % client.account).encode("latin-1"))
     reply = client.read()
-    assert (reply.status, reply.headers["connection"]) in ((400, "close"), (403, "")) or reply.status == 400
+    assert (reply.status, reply.headers["connection"]) == (400, "close")
     assert second.request("GET", "/orders", "comp=metadata").status == 200
 
 
@@ -432,7 +432,7 @@ def outcome(reply):
 def test_of_two_creates_one_creates(client, second):
     for number in range(ROUNDS):
         for different, other in ((False, (204, "")), (True, (409, "QueueAlreadyExists"))):
-            path, found = f"/q-{number}-{different}".lower(), []
+            path = f"/q-{number}-{different}".lower()
             headers = [[("x-ms-meta-a", "1")], [("x-ms-meta-a", "2" if different else "1")]]
             found = at_once(
                 *(lambda c=c, h=h: c.request("PUT", path, headers=h) for c, h in zip((client, second), headers, strict=True))
@@ -458,7 +458,7 @@ def test_of_two_deletes_one_deletes(client, second, orders):
 
 
 def test_of_two_updates_with_one_receipt_one_updates(client, second, orders):
-    for number in range(ROUNDS):
+    for _ in range(ROUNDS):
         put = client.request("POST", "/orders/messages", "visibilitytimeout=60", TEXT % b"x")
         path, receipt = (
             f"/orders/messages/{put.text('QueueMessage/MessageId')}",
@@ -474,7 +474,6 @@ def test_of_two_updates_with_one_receipt_one_updates(client, second, orders):
         [message] = queue_storage.get(orders, 5)
         assert message.text == ("first" if found[0].status == 204 else "second")
         queue_storage.delete(orders, message.message_id, message.pop_receipt)
-        assert number < ROUNDS
 
 
 def test_an_update_against_a_delete_of_the_message(client, second, orders):
