@@ -28,7 +28,7 @@ def require_peer(client: str) -> None:
     allowed = settings.WELL_KNOWN_KEYS
     if allowed == OFF:
         raise PublishedKeyRefused(
-            "Published keys are turned off here (WELL_KNOWN_KEYS=off). Use a key of your own, or one that you replace it by."
+            "Published keys are turned off here (WELL_KNOWN_KEYS=off). Replace the key, or use another one."
         )
     if allowed == LOOPBACK and not is_loopback(client):
         raise PublishedKeyRefused(
