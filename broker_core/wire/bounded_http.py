@@ -11,6 +11,7 @@ from asyncio import TimerHandle
 from http import HTTPStatus
 
 from django.conf import settings
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -23,6 +24,8 @@ BODY_SECONDS = 20.0  # in which LEAST_BODY_BYTES of a body must arrive, or its e
 LEAST_BODY_BYTES = 64 * 1024
 IDLE_SECONDS = 75  # between two requests. With uvicorn's 5 s, clients often send while the connection is being closed
 SLICE_BYTES = 8 * 1024  # of input that are parsed at once: pipelined requests of a slice wait, further input stays unparsed
+NO_REQUEST = "Invalid HTTP request received."
+UPGRADE = b"upgrade"
 LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that the client can read the response
 
 
@@ -141,7 +144,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _parse_slice(self, data: bytes) -> None:
         self._pending += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._upgrade(data[upgrade.args[0] :])
+        except HttpParserError:
+            self.logger.warning(NO_REQUEST)
+            self.send_400_response(NO_REQUEST)
         if self._refused or self.transport.is_closing():
             return
         if self._pending > MAX_HEAD_BYTES:
@@ -150,6 +160,21 @@ class BoundedHttp(HttpToolsProtocol):
             self._start_looks()
         elif self._pending:
             self._start_deadline()
+
+    def _upgrade(self, rest: bytes) -> None:
+        """Change to WebSocket; parse any other request again as one without Upgrade (RFC 9110, section 7.8: a server may ignore
+        it), as those of clients that would like HTTP/2. The parser takes what follows for another protocol, the body too.
+
+        rest: the bytes after the head."""
+        if self._should_upgrade():
+            self.handle_websocket_upgrade()
+            return
+        parser, self.parser = self.parser, HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        head = [b"%s %s HTTP/%s" % (parser.get_method(), self.url, parser.get_http_version().encode())]
+        head += [b"%s: %s" % header for header in self.headers if header[0] != UPGRADE]
+        self._pending = 0
+        self._parse_slice(b"\r\n".join(head) + b"\r\n\r\n" + rest)
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
@@ -168,6 +193,8 @@ class BoundedHttp(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._is_to_be_parsed_again():
+            return
         self._pending, self._in_message = 0, True
         self._end_deadline()
         self._host_problem = _host_problem(self.headers, self.parser.get_http_version())
@@ -181,7 +208,13 @@ class BoundedHttp(HttpToolsProtocol):
         self._body_bytes += len(body)
         super().on_body(body)
 
+    def _is_to_be_parsed_again(self) -> bool:
+        """Whether the request asks for another protocol, and not for WebSocket."""
+        return self.parser.should_upgrade() and not self._should_upgrade() and any(name == UPGRADE for name, _ in self.headers)
+
     def on_message_complete(self) -> None:
+        if self._is_to_be_parsed_again():
+            return
         self._pending, self._in_message = 0, False
         self._end_looks()
         super().on_message_complete()
@@ -235,11 +268,7 @@ class BoundedHttp(HttpToolsProtocol):
         waits = self.flow.read_paused or self.cycle.waiting_for_100_continue
         if waits or self._body_bytes >= LEAST_BODY_BYTES:
             self._start_looks()
-        elif self.cycle.response_started:
-            self.transport.close()
         else:
-            self.cycle.disconnected = True  # the application receives no more
-            self.cycle.message_event.set()
             text = f"Less than {LEAST_BODY_BYTES // 1024} KB of the request's body arrived within {BODY_SECONDS:.0f} seconds."
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, text)
 
@@ -288,7 +317,12 @@ class BoundedHttp(HttpToolsProtocol):
             return
         self._refused, self._held, self.flow.held = True, b"", False
         self._end_deadline()
-        self._write_refusal(status, text)
+        self._end_looks()
+        if self._in_message:
+            self.cycle.disconnected = True  # the application receives and sends no more
+            self.cycle.message_event.set()
+        if not (self._in_message and self.cycle.response_started):
+            self._write_refusal(status, text)
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()

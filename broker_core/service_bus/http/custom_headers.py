@@ -31,10 +31,10 @@ _JSON_SCALAR = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|null"
 _STANDARD_NAMES = """
     accept accept-charset accept-encoding accept-language accept-ranges age allow alt-svc alt-used authorization
     brokerproperties cache-control connection content-disposition content-encoding content-language content-length
-    content-location content-md5 content-range content-type cookie date dnt etag expect expires forwarded from host if-match
-    if-modified-since if-none-match if-range if-unmodified-since keep-alive last-modified link location max-forwards origin
-    pragma range referer retry-after save-data server set-cookie strict-transport-security te trailer transfer-encoding
-    upgrade upgrade-insecure-requests user-agent vary via warning www-authenticate x-real-ip
+    content-location content-md5 content-range content-type cookie date dnt etag expect expires forwarded from host
+    http2-settings if-match if-modified-since if-none-match if-range if-unmodified-since keep-alive last-modified link
+    location max-forwards origin pragma range referer retry-after save-data server set-cookie strict-transport-security te
+    trailer transfer-encoding upgrade upgrade-insecure-requests user-agent vary via warning www-authenticate x-real-ip
 """
 _STANDARD = frozenset(_STANDARD_NAMES.split())
 _STANDARD_PREFIXES = ("access-control-", "proxy-", "sec-", "vitrine-", "x-forwarded-", "x-ms-")
