@@ -29,6 +29,9 @@ UPGRADE = b"upgrade"
 LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that the client can read the response
 
 
+_CONTINUE, _IN_CHUNKS = b"HTTP/1.1 100 ", b"\r\ntransfer-encoding: chunked\r\n"  # as uvicorn writes them
+
+
 class _Refused(Exception):
     """Raised in a parser callback to stop the parser."""
 
@@ -41,6 +44,44 @@ class _Flow(FlowControl):
     def resume_reading(self) -> None:
         if not (self.write_paused or self.held):
             super().resume_reading()
+
+
+class _Answers:
+    """The transport as the requests of a connection see it. The head of an answer is written together with its body, in one
+    packet; that of an answer in chunks at once."""
+
+    def __init__(self, transport):
+        self._transport = transport
+        self._expects_head, self._head = False, b""
+
+    def expect(self) -> None:
+        """Another answer begins."""
+        self._expects_head = True
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+        elif self._expects_head and not data.startswith(_CONTINUE):
+            self._expects_head = False
+            if _IN_CHUNKS in data:
+                self._transport.write(data)
+            else:
+                self._head = data
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write the head of an answer without a body."""
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -62,6 +103,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_message = False  # between the end of a head and the end of its message
         self._refused = False
         self._answered: RequestResponseCycle | None = None  # the request whose answer was begun last
+        self._answers: _Answers = None  # type: ignore[assignment]
         self._host_problem = ""
         self._body_bytes = 0  # since the last look
         self._deadline: TimerHandle | None = None
@@ -71,7 +113,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
-        self.flow = _Flow(transport)
+        self.flow, self._answers = _Flow(transport), _Answers(transport)
         if self._connection is not None:
             self._connection.opened(transport)
         if self._is_one_too_many():
@@ -132,6 +174,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._parse_slice(data[start : start + SLICE_BYTES])
 
     def on_response_complete(self) -> None:
+        self._answers.flush()
         super().on_response_complete()
         if self._held and not self.pipeline:
             self.loop.call_soon(self._parse_held)
@@ -275,7 +318,8 @@ class BoundedHttp(HttpToolsProtocol):
     # Refusals
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app) -> None:
-        self._answered = cycle
+        self._answered, cycle.transport = cycle, self._answers  # type: ignore[assignment]
+        self._answers.expect()
         super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
