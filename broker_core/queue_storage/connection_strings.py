@@ -27,9 +27,9 @@ def connection_strings(account: str, key: str) -> list[ConnectionString]:
     return strings
 
 
-def service_url(account: str) -> str:
+def service_url(account: str, *, https_only: bool = False) -> str:
     """The address of an account's queue service; empty: no port serves it."""
-    at, at_tls = endpoint(PORT), endpoint(TLS_PORT)
+    at, at_tls = "" if https_only else endpoint(PORT), endpoint(TLS_PORT)
     return f"http://{at}/{account}" if at else f"https://{at_tls}/{account}" if at_tls else ""
 
 

@@ -57,7 +57,7 @@ def typed(*forms, **changes):
     for form in forms:
         for field in (*form.management_form, *(bound for row in form for bound in row)) if hasattr(form, "forms") else form:
             value = field.value()
-            if value not in (None, False, ""):
+            if value is not None and value is not False and value != "":
                 values[field.html_name] = "on" if value is True else value
     return values | changes
 
@@ -176,6 +176,24 @@ def test_a_signature_of_an_account_is_made(admin, account):
     assert made.signature not in everything_audited()
 
 
+def test_a_signature_is_limited_to_a_time_addresses_and_https(admin, account, settings):
+    start = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
+    values = {"permission": ["r"], "types": ["o"], "start": start, "valid_for": "2 days", "key": "primary"}
+    values |= {"addresses": " 10.0.0.1 - 10.0.0.9 ", "https_only": "on"}
+    page = admin.post(f"/administration/new-signature/{account}/", values)
+    made = sas.parse(parse_qsl(token_of(page)))
+    sas.check_signature(made, accounts.get_keys(account).keys, account=account, queue=None)
+    assert (made.start, made.addresses, made.protocols) == (start, "10.0.0.1-10.0.0.9", "https")
+    assert sas.read_instant(made.expiry) - sas.read_instant(start) == timedelta(days=2)
+    assert [name for name, _, _ in page.context["results"]] == ["token"]
+    assert "has no port with TLS here: set TLS_CERTIFICATE and TLS_KEY." in body_of(page)
+    limits = f"from {start}, until {made.expiry}, for clients at 10.0.0.1-10.0.0.9, over HTTPS only, signed with the primary key."
+    assert the_last_act().detail == f"Created a signature: read, {limits}"
+    settings.TLS_CERTIFICATE = settings.TLS_KEY = "x.pem"
+    page = admin.post(f"/administration/new-signature/{account}/", values)
+    assert {name: text for name, _, text in page.context["results"]}["url"].startswith("https://")
+
+
 @pytest.mark.parametrize(
     ("values", "letters"),
     [
@@ -205,6 +223,15 @@ def test_a_signature_of_a_queue_is_made_with_and_without_a_policy(admin, stored,
         ({"policy_id": "readers"}, "permission", "The access policy readers already says this; leave it empty."),
         ({"policy_id": "readers"}, "valid_for", "The access policy readers already says this; leave it empty."),
         ({"policy_id": "none"}, "policy_id", "Select a valid choice."),
+        (
+            {"policy_id": "readers", "start": "2030-01-01"},
+            "start",
+            "The access policy readers already says this; leave it empty.",
+        ),
+        ({"start": "soon"}, "start", "Enter a time in UTC such as"),
+        ({"start": "9999-12-31"}, "start", "Must be within the next 10 years."),
+        ({"start": "2020-01-01"}, "valid_for", "The signature would have expired already."),
+        ({"addresses": "10.0.0.9-10.0.0.1"}, "addresses", "Enter one address such as 10.0.0.1, or a range"),
     ],
 )
 def test_a_signature_that_would_be_refused_is_not_made(admin, stored, values, field, problem):

@@ -38,6 +38,19 @@ def test_a_signature_of_a_queue_is_for_its_messages(client, orders):
     assert client.request("POST", "/another/messages", token, TEXT, sign=False).code == "AuthenticationFailed"
 
 
+def test_a_signature_is_limited_to_a_time_addresses_and_https(client, orders):
+    for options, code in (
+        ({"start": "2020-01-01", "seconds": 3600}, "AuthenticationFailed"),
+        ({"start": "2199-01-01T12:00Z"}, "AuthenticationFailed"),
+        ({"ip": "10.0.0.1-10.0.0.9"}, "AuthorizationSourceIPMismatch"),
+        ({"https_only": True}, "AuthorizationProtocolMismatch"),
+        ({"start": "2020-01-01T12:00:00Z", "seconds": 604_800, "ip": "127.0.0.1"}, "AuthenticationFailed"),
+        ({"ip": "127.0.0.1"}, ""),
+    ):
+        token = printed(client.account, **options)
+        assert client.request("GET", "/", f"comp=list&{token}", sign=False).code == code, options
+
+
 @pytest.mark.parametrize(
     ("name", "options", "problem"),
     [
@@ -47,6 +60,9 @@ def test_a_signature_of_a_queue_is_for_its_messages(client, orders):
         ("{account}/orders", {"permissions": "d"}, "letters raup"),
         ("{account}", {"permissions": ""}, "letters"),
         ("{account}", {"seconds": 0}, "between 1 and 604,800"),
+        ("{account}", {"start": "soon"}, "--start must be a time in UTC"),
+        ("{account}", {"start": "9999-12-31"}, "--start must be a time in UTC"),
+        ("{account}", {"ip": "everywhere"}, "--ip must be an address, or a range"),
     ],
 )
 def test_what_cannot_be_signed(orders, name, options, problem):
