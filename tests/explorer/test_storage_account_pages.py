@@ -389,6 +389,41 @@ def test_service_properties_are_changed_and_audited(admin, account):
     assert acts("change service properties") == [("", account, "done")]
 
 
+def undo_address(page):
+    return re.search(r'action="([^"]*[?]restore=[^"]*)"', page.content.decode())[1].replace("&amp;", "&")
+
+
+def test_a_change_of_service_properties_is_undone(admin, account):
+    url = f"/service-properties/{account}/"
+    accounts.set_service_properties(account, cors=(SHOP,), hour_metrics=Metrics(enabled=True))
+    form = admin.get(url).context["form"]
+    page = admin.post(url, typed(form, form.cors, **{"cors-0-DELETE": "on", "logging_read": "on"}), follow=True)
+    assert accounts.get_service_properties(account).cors == ()
+    accounts.set_service_properties(account, hour_metrics=Metrics())  # by somebody else, meanwhile
+    undone = admin.post(undo_address(page), follow=True)
+    properties = accounts.get_service_properties(account)
+    assert (properties.cors, properties.logging, properties.hour_metrics) == ((SHOP,), Logging(), Metrics())
+    assert "Changed CORS rules from none to PUT, GET from https://shop.example" in body_of(undone)
+    assert "restore=" not in undone.content.decode() and len(acts("change service properties")) == 2
+
+
+def test_an_undo_is_for_the_account_that_was_changed(admin, account, as_):
+    url = f"/service-properties/{account}/"
+    form = admin.get(url).context["form"]
+    undo = undo_address(admin.post(url, typed(form, form.cors, logging_read="on"), follow=True))
+    queue_storage.create_account("another")
+    for wrong in (undo.replace(account, "another"), f"{url}?restore=x"):
+        assert admin.post(wrong).status_code == 400
+    assert as_("operator").post(undo).status_code == 403
+    assert accounts.get_service_properties(account).logging == Logging(read=True)
+
+
+def test_a_form_that_changes_nothing_has_nothing_to_undo(admin, account):
+    url = f"/service-properties/{account}/"
+    form = admin.get(url).context["form"]
+    assert "restore=" not in admin.post(url, typed(form, form.cors), follow=True).content.decode()
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
