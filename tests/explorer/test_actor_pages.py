@@ -284,6 +284,17 @@ def test_from_a_lock_to_the_page_of_its_holder_and_back(shop, browser):  # noqa:
     expect(held).to_have_count(0)
 
 
+def test_a_long_message_id_leaves_the_button_of_its_lock_free_on_a_phone(shop, robot, browser):  # noqa: F811
+    namespaces.pause_clock(shop.namespace)
+    service_bus.send(shop, [Message(b"x", message_id="a" * 40)])
+    service_bus.receive(shop, 32, actor=robot)
+    page = browser("operator", viewport={"width": 390, "height": 800})
+    page.goto(shown_actor(str(robot)).url)
+    row = page.locator("#actor-locks tbody tr", has_text="a" * 40)
+    text, button = row.locator(".mono").bounding_box(), row.get_by_role("button", name="Release…").bounding_box()
+    assert text["x"] + text["width"] <= button["x"]
+
+
 def test_the_page_is_live(shop, browser):  # noqa: F811
     namespaces.pause_clock(shop.namespace)
     page = browser("viewer")
