@@ -26,7 +26,7 @@ class ActorKind(StrEnum):
 
 ICONS = {
     ActorKind.PROCESS: "process", ActorKind.KEY: "key", ActorKind.USER: "user", ActorKind.BROKER: "system",
-    ActorKind.TASK: "sweep", ActorKind.CLIENT: "link",
+    ActorKind.TASK: "sweep", ActorKind.CLIENT: "connection",
 }  # fmt: skip
 WORDS = {
     ActorKind.PROCESS: "process", ActorKind.KEY: "access key", ActorKind.USER: "user",

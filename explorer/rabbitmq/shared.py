@@ -36,7 +36,7 @@ _PLACES = (
     ("rabbitmq_queues", "queues", "queue"),
     ("rabbitmq_exchanges", "exchanges", "topic"),
     ("rabbitmq_policies", "policies", "rules"),
-    ("rabbitmq_connections", "connections", "link"),
+    ("rabbitmq_connections", "connections", "connection"),
     ("rabbitmq_definitions", "definitions", "audit"),
 )
 
