@@ -129,7 +129,7 @@ class QueueSignatureForm(SignatureForm):
 
     policy_id = forms.ChoiceField(
         label="Access policy", required=False,
-        help_text="What it says is left empty here. Changing or removing it changes or revokes the signature.",
+        help_text="Leave the fields that it sets empty. Changing or removing it changes or revokes the signature.",
     )  # fmt: skip
     permission = _letters(sas.QUEUE_LETTERS)
 
@@ -138,7 +138,7 @@ class QueueSignatureForm(SignatureForm):
         self._policies = {policy.id: policy for policy in policies}
         choices = [(policy.id, str(policy)) for policy in policies]
         self.fields["policy_id"].choices = [("", "none"), *choices]
-        self.fields["valid_for"].help_text += " Empty: the access policy has an expiry."
+        self.fields["valid_for"].help_text += " Leave empty if the access policy has an expiry."
 
     def clean(self) -> dict[str, Any]:
         values = super().clean()
