@@ -49,6 +49,15 @@ def test_who_is_on_this_machine(client, expected):
     assert ("WELL_KNOWN_KEYS=everywhere" in why(request(client))) is not expected
 
 
+@pytest.mark.parametrize("header", ["x_forwarded_for", "forwarded", "x_real_ip", "via"])
+@pytest.mark.parametrize("said", ["127.0.0.1", "192.0.2.7"])
+def test_what_came_through_a_proxy_is_not_of_this_machine(settings, header, said):
+    """Whatever it says: a proxy here makes everybody look like this machine, and some pass on what a client says."""
+    assert "came through a proxy" in why(request(**{header: said}))
+    settings.WELL_KNOWN_KEYS = "everywhere"
+    assert why(request(**{header: said})) == ""
+
+
 @pytest.mark.parametrize(
     ("setting", "from_here", "from_elsewhere"), [("loopback", True, False), ("everywhere", True, True), ("off", False, False)]
 )
