@@ -40,7 +40,7 @@ def require_peer(client: str) -> None:
 
 def require_allowed(request: Request, allows_origin: Callable[[str], bool]) -> None:
     """Raise PublishedKeyRefused unless this request may use a published key: its peer must be allowed to, it must not come
-    through a proxy, behind which anybody looks like the machine of the proxy, and not from a web page elsewhere, also not from one
+    through a proxy, behind which everybody looks like the proxy's machine, and not from a web page elsewhere, also not from one
     whose name was pointed at this machine (DNS rebinding).
 
     allows_origin: whether a rule of CORS allows the request to pages of an origin.
@@ -48,7 +48,7 @@ def require_allowed(request: Request, allows_origin: Callable[[str], bool]) -> N
     require_peer(request.client_ip)
     if settings.WELL_KNOWN_KEYS == LOOPBACK and (header := next(filter(request.header, _OF_PROXIES), None)):
         raise PublishedKeyRefused(
-            f"A published key is accepted only from the machine that Vitrine runs on, and this request came through a proxy "
+            "A published key is accepted only from the machine that Vitrine runs on, and this request came through a proxy "
             f"(it has the header {header}). Use a key of your own, or set WELL_KNOWN_KEYS=everywhere in a network that you trust."
         )
     domain, _ = split_domain_port(request.host)
