@@ -156,7 +156,8 @@ class Listener:
             recorder.start()
             try:
                 await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
-                self.stop()
+                if not self._stopping.is_set():  # a server has ended by itself
+                    self.stop()
                 await asyncio.gather(recorder.stop(), *serving)  # the first ends the requests that wait for messages
             finally:
                 stopping.cancel()

@@ -96,6 +96,34 @@ def test_connections_end_with_the_notice_of_their_protocol_when_the_listener_sto
             assert all_bytes(undecided) == b""
 
 
+class Polite(Echo):
+    """One whose connection ends when the client has answered the notice."""
+
+    is_ending = False
+
+    def say_goodbye(self):
+        self.is_ending = True
+        self.transport.write(b"goodbye")
+
+    def data_received(self, data):
+        super().data_received(data)
+        if self.is_ending:
+            self.transport.close()
+
+
+def test_a_client_has_time_to_answer_the_notice_of_its_protocol(serve):
+    listener = serve(amqp=[AmqpFrontEnd([AMQP_1_0], Polite)])
+    with listener.connect("AMQP_PORT") as connection:
+        connection.sendall(AMQP_1_0)
+        assert connection.recv(100) == AMQP_1_0
+        listener.ask_to_stop()
+        assert connection.recv(100) == b"goodbye"
+        assert not listener.has_ended(0.5)
+        connection.sendall(b"goodbye, too")
+        assert all_bytes(connection) == b"goodbye, too"
+    listener.stop()
+
+
 def test_a_client_with_tls_gets_the_answer_too(serve, with_tls):
     plain = serve(settings=["AMQPS_PORT"]).connect("AMQPS_PORT")
     with with_tls.wrap_socket(plain, server_hostname="localhost") as connection:

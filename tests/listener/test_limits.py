@@ -222,6 +222,27 @@ def test_requests_that_have_begun_are_finished_and_nothing_new_is_accepted(serve
     listener.stop()
 
 
+def test_requests_that_have_begun_have_time_although_the_listener_was_asked_to_stop(serve, monkeypatch):
+    from broker_core.listener import server
+
+    monkeypatch.setattr(server, "CANCELLED_SECONDS", 0.01)
+    begun, may_end = threading.Event(), threading.Event()
+
+    async def slow(scope, receive, send):
+        begun.set()
+        await asyncio.to_thread(may_end.wait, 30)
+        await hello(scope, receive, send)
+
+    listener = serve(slow)
+    with listener.connect("QUEUE_STORAGE_PORT") as connection:
+        connection.sendall(GET)
+        assert begun.wait(10)
+        listener.ask_to_stop()
+        assert not listener.has_ended(0.5)
+        may_end.set()
+        assert rest_of(connection).startswith(b"HTTP/1.1 200 ")
+
+
 def is_accepted(listener) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", listener.port("QUEUE_STORAGE_PORT")), timeout=1):

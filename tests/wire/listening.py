@@ -90,12 +90,16 @@ class ListenerThread(Ports):
         with suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._listener.stop)
 
+    def has_ended(self, seconds: float) -> bool:
+        """Whether it ends within this time."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
     def stop(self) -> None:
         """Stop it, and wait until it has stopped."""
         if self._thread.is_alive():
             self.ask_to_stop()
-        self._thread.join(15)
-        assert not self._thread.is_alive(), "the listener does not stop"
+        assert self.has_ended(15), "the listener does not stop"
 
 
 class ListenerProcess(Ports):
