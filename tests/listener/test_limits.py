@@ -11,6 +11,7 @@ from weakref import WeakSet
 import pytest
 
 from broker_core.listener.amqp import AMQP_0_9_1, AMQP_1_0
+from broker_core.management.commands import listen
 from tests.eventually import eventually
 from tests.listener.test_amqp_port import all_bytes
 
@@ -73,6 +74,17 @@ def test_zero_means_that_connections_are_not_limited(serve, settings):
     with ExitStack() as stack:
         connections = [stack.enter_context(listener.connect("QUEUE_STORAGE_PORT")) for _ in range(250)]
         assert all(answer_to(connection).startswith(b"HTTP/1.1 200 ") for connection in connections)
+
+
+@pytest.mark.parametrize(("most", "soft", "expected"), [(1000, 256, 1200), (9000, 256, 4096), (0, 256, 4096), (1000, 2000, None)])
+def test_the_process_may_open_as_many_files_as_it_has_connections(monkeypatch, most, soft, expected):
+    import resource
+
+    raised = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: raised.append(limits))
+    listen._allow_connections(most)
+    assert raised == ([] if expected is None else [(expected, 4096)])
 
 
 def test_connections_are_counted_before_their_tls_handshake(serve, settings, with_tls):

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import resource
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -68,9 +69,9 @@ async def _serve(open_ports: Sequence[Port], opened: Opened) -> None:
 
 
 def _allow_connections(count: int) -> None:
-    """Raise this process's limit of open files, as far as it may, so that it has enough for its connections."""
+    """Raise this process's limit of open files, as far as it may, so that it has enough for its connections. count: 0: any."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + OTHER_FILES
+    wanted = count + OTHER_FILES if count else sys.maxsize
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
