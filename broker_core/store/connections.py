@@ -150,8 +150,13 @@ def assign(aliases: Mapping[str, str]) -> None:
 
 
 def database_of(namespace: str) -> Database:
-    """The database that holds a namespace: its entities, messages and history."""
-    return _chosen.get() or _elsewhere.get(namespace.lower(), DEFAULT)
+    """The database that holds a namespace: its entities, messages and history; inside `using`, that one."""
+    return _chosen.get() or assigned_database(namespace)
+
+
+def assigned_database(namespace: str) -> Database:
+    """The database that holds a namespace, also inside `using`. Others may have one of this name that is not in use."""
+    return _elsewhere.get(namespace.lower(), DEFAULT)
 
 
 def databases() -> tuple[Database, ...]:

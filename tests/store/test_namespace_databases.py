@@ -238,6 +238,16 @@ async def test_a_host_or_else_the_key_says_which_namespace_is_meant(policies, by
                 assert verified.namespace == expected, (host, name, key)
 
 
+@pytest.mark.parametrize("host", ["localhost", "far.localhost"])
+async def test_a_namespace_that_was_left_behind_in_another_database_gives_no_access(policies, host):
+    with connections.using(connections.DEFAULT):
+        await asyncio.to_thread(namespaces.create_namespace, "Far", Family.SERVICE_BUS)
+        await asyncio.to_thread(shared_access.create_policy, "Far", "old", manage=True, secondary_key=OF_THREE)
+    with pytest.raises(sas.TokenRefused):
+        await tokens.verify_key("old", OF_THREE, host=host)
+    assert (await tokens.verify_key("app", OF_FAR, host=host)).namespace == "Far"
+
+
 async def test_a_policy_of_an_entity_is_found_only_where_it_applies(policies):
     for entity, is_found in (("ORDERS", True), ("other", False), ("", False), (None, True)):
         try:

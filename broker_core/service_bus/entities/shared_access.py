@@ -231,8 +231,8 @@ def search_by_key(label: str | None, path: str | None, name: str, proves: Callab
     """
     rows = yield call("search_policies", label=label, path=path, name=name, most=MOST_CANDIDATES + 1)
     here = connections.current_database()
-    is_named = rows[0].is_named and label is not None and connections.database_of(label) == here
-    known = [row for row in rows if row.id is not None and connections.database_of(row.namespace) == here]
+    is_named = rows[0].is_named and label is not None and connections.assigned_database(label) == here
+    known = [row for row in rows if row.id is not None and connections.assigned_database(row.namespace) == here]
     has = [(row, key) for row in known for key in (row.primary_key, row.secondary_key) if proves(key)]
     is_cut = not rows[0].is_named and rows[0].candidates > MOST_CANDIDATES
     return Proofs(is_named, is_cut, [Proof(AccessPolicy(*row[2:]), key) for row, key in has])
