@@ -14,7 +14,7 @@ import logging
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -200,23 +200,25 @@ class _Watch:
     async def _look(self) -> None:
         while self._used:
             await asyncio.sleep(CHECK_SECONDS)
-            try:
-                await self._end_invalid()
-            except BrokerError as exc:  # nothing ends while the database is away
-                _log.warning("could not look whether keys in use are still valid: %s", exc)
+            of_database: defaultdict[connections.Database, dict[asyncio.Future[TokenRefused], Verified]] = defaultdict(dict)
+            for ended, verified in self._used.items():
+                of_database[connections.database_of(verified.namespace)][ended] = verified
+            for database, used in of_database.items():
+                try:
+                    with connections.using(database):
+                        await _end_invalid(used)
+                except BrokerError as exc:  # nothing of a database ends while it is away
+                    _log.warning("could not look whether keys in use are still valid: %s", exc)
 
-    async def _end_invalid(self) -> None:
-        of_database: defaultdict[connections.Database, dict[asyncio.Future[TokenRefused], Verified]] = defaultdict(dict)
-        for ended, verified in self._used.items():
-            of_database[connections.database_of(verified.namespace)][ended] = verified
-        for database, used in of_database.items():
-            with connections.using(database):
-                policies = await shared_access.stored_policies.aio(sorted({each.policy.id for each in used.values()}))
-            current = {policy.id: policy for policy in policies}
-            for ended, verified in used.items():
-                refusal = refusal_of(verified, current.get(verified.policy.id), datetime.now(UTC))
-                if refusal is not None and not ended.done():
-                    ended.set_result(refusal)
+
+async def _end_invalid(used: Mapping[asyncio.Future[TokenRefused], Verified]) -> None:
+    """End those that are no longer valid, whose policies are in the current database."""
+    policies = await shared_access.stored_policies.aio(sorted({each.policy.id for each in used.values()}))
+    current = {policy.id: policy for policy in policies}
+    for ended, verified in used.items():
+        refusal = refusal_of(verified, current.get(verified.policy.id), datetime.now(UTC))
+        if refusal is not None and not ended.done():
+            ended.set_result(refusal)
 
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()

@@ -20,7 +20,7 @@ from django.urls import reverse
 
 import broker_core
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, tasks
-from broker_core.common.errors import EntityNotFound, NotAllowed
+from broker_core.common.errors import BrokerUnavailable, EntityNotFound, NotAllowed
 from broker_core.common.types import EntityAddress, Family
 from broker_core.models import ArchiveFile, Entity, SweepRun
 from broker_core.rabbitmq.messages.publishing import Publication
@@ -274,6 +274,23 @@ async def test_what_keys_of_both_databases_opened_ends_with_them(policies, monke
         assert "replaced" in str(await far_ended) and not near_ended.done()
         await asyncio.to_thread(shared_access.delete_policy, "near", "app")
         assert "deleted" in str(await near_ended)
+
+
+async def test_a_key_in_a_database_that_responds_ends_what_it_opened_while_another_one_is_away(policies, monkeypatch):
+    monkeypatch.setattr(tokens, "CHECK_SECONDS", 0.02)
+    stored = shared_access.stored_policies.aio
+
+    async def stored_here(ids):
+        if connections.current_database() == connections.DEFAULT:
+            raise BrokerUnavailable("away")
+        return await stored(ids)
+
+    monkeypatch.setattr(shared_access.stored_policies, "aio", stored_here)
+    near, far = [await tokens.verify_key("app", key) for key in (OF_NEAR, OF_FAR)]
+    with tokens.watched(near) as near_ended, tokens.watched(far) as far_ended:
+        await asyncio.to_thread(shared_access.delete_policy, "near", "app")
+        await asyncio.to_thread(shared_access.delete_policy, "Far", "app")
+        assert "deleted" in str(await asyncio.wait_for(far_ended, 10)) and not near_ended.done()
 
 
 def test_pages_show_each_namespace_from_its_database(queues, client, person):
