@@ -21,6 +21,12 @@ from broker_core.common.errors import BrokerError
 
 from .peers import network_of
 
+DEFAULTS = {
+    "FAILED_AUTHENTICATION_DELAY_SECONDS": 1,
+    "FAILED_AUTHENTICATIONS": 10,
+    "FAILED_AUTHENTICATION_WINDOW_SECONDS": 60,
+    "FAILED_AUTHENTICATION_REFUSAL_SECONDS": 60,
+}
 MOST_PEERS = 10_000  # of which failures are known; the one whose last failure is the oldest is forgotten
 
 
@@ -60,24 +66,24 @@ class FailedAuthentications:
 
     def count(self, peer: str) -> None:
         """A failure of the peer, which may be the one that makes it refused."""
-        limit = settings.FAILED_AUTHENTICATIONS
+        limit = _setting("FAILED_AUTHENTICATIONS")
         if limit <= 0:
             return
         now, known = self._clock(), self._peers.setdefault(peer, _Peer())
         self._peers.move_to_end(peer)
         known.failed_at.append(now)
-        while known.failed_at[0] <= now - settings.FAILED_AUTHENTICATION_WINDOW_SECONDS:
+        while known.failed_at and known.failed_at[0] <= now - _setting("FAILED_AUTHENTICATION_WINDOW_SECONDS"):
             known.failed_at.popleft()
         if len(known.failed_at) >= limit:
             known.failed_at.clear()
-            known.refused_until = now + settings.FAILED_AUTHENTICATION_REFUSAL_SECONDS
+            known.refused_until = now + _setting("FAILED_AUTHENTICATION_REFUSAL_SECONDS")
         if len(self._peers) > MOST_PEERS:
             self._peers.popitem(last=False)
 
     async def failed(self, peer: str) -> None:
         """Count a failure, and return when it may be answered."""
         self.count(peer)
-        await self._sleep(settings.FAILED_AUTHENTICATION_DELAY_SECONDS)
+        await self._sleep(_setting("FAILED_AUTHENTICATION_DELAY_SECONDS"))
 
     @asynccontextmanager
     async def limited(self, peer: str, is_failure: Callable[[BaseException], bool]) -> AsyncIterator[None]:
@@ -89,6 +95,10 @@ class FailedAuthentications:
             if is_failure(problem):
                 await self.failed(peer)
             raise
+
+
+def _setting(name: str) -> int:
+    return getattr(settings, name, DEFAULTS[name])
 
 
 def peer_of(client: str, *, is_from_page: bool = False) -> str:

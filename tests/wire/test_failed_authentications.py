@@ -130,6 +130,23 @@ async def test_the_numbers_are_settings(attempts, time, settings):
     assert (refused(attempts), time.waited) == (7, [3, 3, 3])
 
 
+@pytest.mark.asyncio
+async def test_a_site_that_has_no_such_settings_has_the_limits_too(attempts, time, settings):
+    for name in failed_authentications.DEFAULTS:
+        delattr(settings, name)
+    for _ in range(10):
+        await fail(attempts)
+    assert (refused(attempts), time.waited) == (60, [1] * 10)
+
+
+@pytest.mark.asyncio
+async def test_within_no_time_there_are_no_failures(attempts, settings):
+    settings.FAILED_AUTHENTICATION_WINDOW_SECONDS = 0
+    for _ in range(20):
+        await fail(attempts)
+    assert refused(attempts) is None
+
+
 def test_addresses_without_number_take_bounded_memory(attempts, monkeypatch):
     monkeypatch.setattr(failed_authentications, "MOST_PEERS", 100)
     for _ in range(10):
