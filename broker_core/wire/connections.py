@@ -14,12 +14,14 @@ from enum import StrEnum
 
 from django.conf import settings
 
+from .peers import network_of
+
 
 @dataclass(frozen=True)
 class Limits:
-    """most, most_per_address: connections; 0: unlimited. handshake_seconds: for a TLS handshake, the head of an HTTP request, or
-    the header of AMQP. unread_bytes: of output that waits for the peer, from which nothing more is read from it; unread_seconds:
-    after which the connection ends."""
+    """most, most_per_address: connections, for IPv6 of a /64 network; 0: unlimited. handshake_seconds: for a TLS handshake, the
+    head of an HTTP request, or the header of AMQP. unread_bytes: of output that waits for the peer, from which nothing more is
+    read from it; unread_seconds: after which the connection ends."""
 
     most: int = 1_000
     most_per_address: int = 200
@@ -62,7 +64,7 @@ class Connections:
         self.limits = limits
         self.refused: Counter[Refusal] = Counter()
         self._open: set[Connection] = set()
-        self._of_address: Counter[str] = Counter()
+        self._of_network: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -72,14 +74,14 @@ class Connections:
 
     def admit(self, address: str) -> Connection:
         """A new connection from this address. Raises TooManyConnections."""
-        limits = self.limits
+        limits, network = self.limits, network_of(address)
         if limits.most and len(self._open) >= limits.most:
             raise self._refuse(Refusal.TOO_MANY)
-        if limits.most_per_address and self._of_address[address] >= limits.most_per_address:
+        if limits.most_per_address and self._of_network[network] >= limits.most_per_address:
             raise self._refuse(Refusal.TOO_MANY_OF_ADDRESS)
         connection = Connection(self, address)
         self._open.add(connection)
-        self._of_address[address] += 1
+        self._of_network[network] += 1
         return connection
 
     def _refuse(self, reason: Refusal) -> TooManyConnections:
@@ -90,9 +92,10 @@ class Connections:
         """A connection has ended; has no effect if that was said before."""
         if connection in self._open:
             self._open.remove(connection)
-            self._of_address[connection.address] -= 1
-            if not self._of_address[connection.address]:
-                del self._of_address[connection.address]
+            network = network_of(connection.address)
+            self._of_network[network] -= 1
+            if not self._of_network[network]:
+                del self._of_network[network]
 
     def end_unread(self, now: float) -> None:
         """End the connections whose output has waited for too long. now: as time.monotonic(). Call it every few seconds."""
