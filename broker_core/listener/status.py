@@ -82,4 +82,6 @@ async def keep_recorded(current: Callable[[], Listening]) -> None:
             if not is_away:
                 _log.warning("The state of the listener cannot be recorded: %s", problem)
             is_away = True
+        except Exception:
+            _log.exception("The state of the listener was not recorded")
         await asyncio.sleep(SECONDS)

@@ -1,6 +1,7 @@
 """What a listener says of itself in the database, and when it is not there any more."""
 
 import asyncio
+import itertools
 
 import httpx
 import pytest
@@ -50,6 +51,27 @@ async def test_the_state_is_recorded_again_when_it_changes_and_in_a_new_epoch(tr
         state = Listening(state.ports, state.problems, {"too many connections": 3})
         await eventually_aio(is_recorded)
         await asyncio.to_thread(processes.leave_all)
+        await eventually_aio(is_recorded)
+    finally:
+        recording.cancel()
+        await asyncio.wait([recording])
+        await asyncio.to_thread(processes.leave_all)
+
+
+async def test_a_defect_does_not_end_the_recording(transactional_db, monkeypatch):
+    monkeypatch.setattr(status, "SECONDS", 0.02)
+    looks = itertools.count(1)
+
+    def current():
+        if next(looks) == 1:
+            raise OSError("no file descriptor is free")
+        return Listening([OpenPort("AMQP", 5672)])
+
+    async def is_recorded():
+        return bool(await status.listeners.aio())
+
+    recording = asyncio.create_task(status.keep_recorded(current))
+    try:
         await eventually_aio(is_recorded)
     finally:
         recording.cancel()
