@@ -151,7 +151,7 @@ class Recorder:
             )
         )
         if not written:
-            process.leave("its process was declared dead")
+            await asyncio.to_thread(process.leave, "its process was declared dead")  # it may wait for the thread that keeps it
             return
         for recorded, done, gone in ((self._clients, changed, ended), (self._links, changed_links, ended_links)):
             for number, row in done.items():

@@ -112,8 +112,9 @@ class Process:
             self.lost = why
         self._woken.close()
         self._keeper.close()
-        for owned in list(self.owned.values()):
-            owned.wake()
+        for reference in self.owned.valuerefs():  # other threads may add to it meanwhile
+            if (owned := reference()) is not None:
+                owned.wake()
 
     def _renew(self) -> None:
         began = time.monotonic()
