@@ -23,10 +23,6 @@ from .amqp import AmqpFrontEnd
 BACKLOG = 1024
 
 
-class PortTaken(Exception):
-    """A port cannot be used. The text says what to do."""
-
-
 class BadCertificate(Exception):
     """The certificate or its key cannot be read. The text says what to do."""
 
@@ -81,9 +77,9 @@ def open_all(ports: Iterable[Port], patience: float = 0.0) -> Opened:
     for port in ports:
         if port.number and (opens_tls or not port.is_tls):
             try:
-                opened.sockets[port.setting] = _bind_until(port, ends_at)
-            except PortTaken as problem:
-                opened.problems.append(str(problem))
+                opened.sockets[port.setting] = bind(getattr(settings, "LISTEN_HOST", "127.0.0.1"), port.number, ends_at)
+            except (OSError, OverflowError) as problem:
+                opened.problems.append(_why(port, problem))
     return opened
 
 
@@ -121,28 +117,26 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted; use one without a password")
 
 
-def _bind_until(port: Port, ends_at: float) -> socket.socket:
+def bind(host: str, number: int, ends_at: float) -> socket.socket:
+    """A listening socket; a port that is in use is retried until `ends_at` (time.monotonic()). Raises OSError, OverflowError."""
     while True:
         try:
-            return bind(port)
-        except PortTaken:
+            return _bound(host, number)
+        except (OSError, OverflowError):
             if time.monotonic() >= ends_at:
                 raise
         time.sleep(0.1)
 
 
-def bind(port: Port) -> socket.socket:
-    """A listening socket. Raises PortTaken."""
-    host = getattr(settings, "LISTEN_HOST", "127.0.0.1")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+def _bound(host: str, number: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port.number))
+        listening.bind((host, number))
         listening.listen(BACKLOG)
-    except (OSError, OverflowError) as problem:
+    except (OSError, OverflowError):
         listening.close()
-        raise PortTaken(_why(port, problem)) from problem
+        raise
     return listening
 
 

@@ -6,8 +6,9 @@ import errno
 import socket
 import time
 
+from broker_core.listener.ports import bind
+
 HOST = "127.0.0.1"
-BACKLOG = 512
 
 
 class PortTaken(Exception):
@@ -19,26 +20,10 @@ def listen(port: int, patience: float = 0.0) -> socket.socket:
 
     patience: seconds to retry, while a web server of an earlier run ends.
     """
-    ends_at = time.monotonic() + patience
-    while True:
-        try:
-            return _bound(port)
-        except (OSError, OverflowError) as problem:
-            if time.monotonic() >= ends_at:
-                raise PortTaken(_why(port, problem)) from problem
-        time.sleep(0.1)
-
-
-def _bound(port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen(BACKLOG)
-    except (OSError, OverflowError):
-        listening.close()
-        raise
-    return listening
+        return bind(HOST, port, time.monotonic() + patience)
+    except (OSError, OverflowError) as problem:
+        raise PortTaken(_why(port, problem)) from problem
 
 
 def _why(port: int, problem: Exception) -> str:
