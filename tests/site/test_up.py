@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
@@ -91,6 +92,28 @@ def test_the_link_follows_when_a_slow_web_server_responds(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert printed.count("the web server has not responded yet") == 1
     assert "Sign in with this one-time link: http://the-link" in printed
+
+
+def test_nobody_can_connect_while_the_parts_stop():
+    stopping = supervisor.Up(wanted_port=8000)
+    stopping._owns_postgres = False
+    connectable = []
+
+    class Part:
+        name = "listener"
+
+        def ask_to_stop(self):
+            with suppress(ConnectionRefusedError), socket.create_connection(address):
+                connectable.append(address)
+
+        def wait(self, seconds, hurry):
+            pass
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = listening.getsockname()
+    stopping._children = [Part()]
+    stopping._stop([listening])
+    assert not connectable
 
 
 def _sign_in(client: httpx.Client, link: str) -> httpx.Response:

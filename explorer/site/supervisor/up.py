@@ -203,14 +203,14 @@ class Up:
         """Stop the parts that create work first, then the workers, then the database."""
         if self._children:
             self.say("up", "stopping (press Ctrl-C again to stop immediately)")
+        for one in sockets:  # the parts close theirs: then nobody can connect
+            one.close()
         for names in STOPPING_ORDER:
             going = [child for child in self._children if child.name in names]
             for child in going:
                 child.ask_to_stop()
             for child in going:
                 child.wait(names[child.name], self._hurry)
-        for one in sockets:
-            one.close()
         if self._owns_postgres:
             with suppress(server.CannotStart):
                 server.stop(settings.EMBEDDED_POSTGRES)
