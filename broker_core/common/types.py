@@ -9,13 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, Flag, IntEnum, StrEnum, auto
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from .errors import InvalidArgument, NotAuthorized
-
-if TYPE_CHECKING:
-    pass
 
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 TRANSFER = "$Transfer"
