@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 import httpx
@@ -108,15 +109,22 @@ async def test_without_the_database_the_health_is_503(transactional_db, monkeypa
     assert (response.status_code, response.json()["status"]) == (503, "unhealthy")
 
 
+class Later(datetime):
+    """A clock that is ten minutes ahead."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.now(tz) + timedelta(minutes=10)
+
+
 @pytest.mark.parametrize("verb", ["POST", "DELETE"])
 @pytest.mark.parametrize("end", ["regenerate", "delete", "narrow", "expire"])
 async def test_a_receive_that_waits_ends_when_its_key_does(queue, end, verb, monkeypatch):
     monkeypatch.setattr(tokens, "CHECK_SECONDS", 0.05)
     policy = await in_thread(shared_access.create_policy, queue.namespace, "app", listen=True)
-    seconds = 1 if end == "expire" else 600
-    async with client(authorization=signed(policy, seconds=seconds)) as http:
+    async with client(authorization=signed(policy)) as http:
         waiting = asyncio.create_task(http.request(verb, "/orders/messages/head?timeout=30"))
-        others = {"authorization": await in_thread(token, queue.namespace)}
+        others = {"authorization": await in_thread(token, queue.namespace, seconds=6000)}
         other = asyncio.create_task(http.request(verb, "/orders/messages/head?timeout=30", headers=others))
         await _in_use(2)
         match end:
@@ -126,6 +134,8 @@ async def test_a_receive_that_waits_ends_when_its_key_does(queue, end, verb, mon
                 await in_thread(shared_access.delete_policy, queue.namespace, "app")
             case "narrow":
                 await in_thread(shared_access.update_policy, queue.namespace, "app", send=True, listen=False, manage=False)
+            case "expire":
+                monkeypatch.setattr(tokens, "datetime", Later)
         response = await waiting
         expected = 40106 if end == "expire" else 40103
         assert response.status_code == 401 and f"SubCode={expected}." in response.text, response.text
