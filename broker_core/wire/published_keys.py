@@ -26,7 +26,7 @@ class PublishedKeyRefused(BrokerError):
 
 def require_peer(client: str) -> None:
     """Raise PublishedKeyRefused unless a client at this address may use published keys."""
-    allowed = settings.WELL_KNOWN_KEYS
+    allowed = _who()
     if allowed == OFF:
         raise PublishedKeyRefused(
             "Published keys are turned off here (WELL_KNOWN_KEYS=off). Replace the key, or use another one."
@@ -46,7 +46,7 @@ def require_allowed(request: Request, allows_origin: Callable[[str], bool]) -> N
     allows_origin: whether a rule of CORS allows the request to pages of an origin.
     """
     require_peer(request.client_ip)
-    if settings.WELL_KNOWN_KEYS == LOOPBACK and (header := next(filter(request.header, _OF_PROXIES), None)):
+    if _who() == LOOPBACK and (header := next(filter(request.header, _OF_PROXIES), None)):
         raise PublishedKeyRefused(
             "A published key is accepted only from the machine that Vitrine runs on, and this request came through a proxy "
             f"(it has the header {header}). Use a key of your own, or set WELL_KNOWN_KEYS=everywhere in a network that you trust."
@@ -63,6 +63,10 @@ def require_allowed(request: Request, allows_origin: Callable[[str], bool]) -> N
             f"Web pages must not use a published key, and this request is of a page{f' of {origin[:200]}' if origin else ''}. "
             "Allow its origin in a CORS rule of the storage account (Service Bus has none), or use a key of your own."
         )
+
+
+def _who() -> str:
+    return getattr(settings, "WELL_KNOWN_KEYS", LOOPBACK)
 
 
 def is_from_page(request: Request) -> bool:

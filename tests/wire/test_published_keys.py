@@ -66,6 +66,8 @@ def test_the_setting(settings, setting, from_here, from_elsewhere):
     assert [why(request("::1")) == "", why(request("192.0.2.7")) == ""] == [from_here, from_elsewhere]
     if setting == "off":
         assert "WELL_KNOWN_KEYS=off" in why(request())
+    del settings.WELL_KNOWN_KEYS  # of a site without the explorer
+    assert why(request("::1")) == "" != why(request("192.0.2.7"))
 
 
 @pytest.mark.parametrize(
