@@ -69,7 +69,7 @@
   }
 
   const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #try, #move, #pane, #lesson, #entities, #held-locks, "
-    + "#dead-letter-list, #operation-list, #tail-list";
+    + "#dead-letter-list, #operation-list, #tail-list, #ask";
 
   function focusPart(part) {
     if (!part) return;
@@ -273,7 +273,9 @@
   document.body.append(confirmation);
 
   function openConfirmation() {
-    if (confirmation.childElementCount && !confirmation.open) confirmation.showModal();
+    if (!confirmation.childElementCount || confirmation.open) return;
+    closeMenu(); // to whose button the focus returns
+    confirmation.showModal();
   }
 
   // --- search: Stop keeps the rows -------------------------------------------------------------------------------------------
@@ -462,6 +464,12 @@
     return Boolean(box);
   }
 
+  function closeMenu() {
+    const menu = $("details.pick[open]");
+    if (menu) { menu.open = false; $("summary", menu).focus(); }
+    return Boolean(menu);
+  }
+
   document.addEventListener("keydown", (event) => {
     if (event.key === "k" && (event.ctrlKey || event.metaKey) && focusOn("/")) {
       event.preventDefault();
@@ -472,9 +480,7 @@
       return;
     }
     if (event.key === "Escape") {
-      const menu = $("details.pick[open]");
-      if (menu) { menu.open = false; $("summary", menu).focus(); }
-      else if (typing(event.target)) event.target.blur();
+      if (!closeMenu() && typing(event.target)) event.target.blur();
       return;
     }
     const off = root.dataset.shortcuts === "off" || event.ctrlKey || event.metaKey || event.altKey;

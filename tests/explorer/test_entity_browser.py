@@ -173,10 +173,13 @@ def test_how_to_connect_opens_in_a_dialog_by_keyboard(browser):  # noqa: F811
     page.get_by_role("link", name="Connect a client").press("Enter")
     dialog = page.locator("#ask")
     expect(dialog).to_contain_text("QueueClient.from_connection_string")
+    expect(page.locator("#more")).not_to_have_attribute("open", "")
     assert violations(page) == []
     dialog.get_by_role("button", name="Show with key").press("Enter")
     expect(dialog.locator("#code-azure-storage-queue")).to_contain_text(key)
+    expect(dialog).to_be_focused()
     assert violations(page) == []
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
+    expect(page.locator("#more > summary")).to_be_focused()
     assert key not in page.content()
