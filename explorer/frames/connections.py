@@ -19,7 +19,7 @@ from broker_core.common.types import Actor, EntityAddress
 
 from .vocabulary import condition
 
-EFFECT = "Requests that wait are answered, and the open connections end. The client may connect again."
+EFFECT = "Waiting requests are answered with the reason, and open connections end. The client may connect again."
 
 
 @dataclass(frozen=True, slots=True)

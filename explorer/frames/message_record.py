@@ -39,7 +39,7 @@ def _connection(row: MessageRow | None, viewer: Actor) -> list[Fact]:
     if until is None or until <= row.read_at:
         return []
     url = connections.urls_of_holders([row.locked_by], viewer).get(row.locked_by)
-    return [Fact("Connection", "of the holder", url=url)] if url else []
+    return [Fact("Connection", "Show connection", url=url)] if url else []
 
 
 def context_of(request: HttpRequest, address: EntityAddress, number: int, done: Act = Act()) -> dict[str, Any]:

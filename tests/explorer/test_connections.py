@@ -37,6 +37,11 @@ def test_what_a_connection_does_is_shown(jobs, as_):
     text = text_of(page)
     for shown in ("TLS yes", "12 messages 4.9 KB", "3,400 messages 6.7 MB", "Python/3.11", "receives lease", "Close…"):
         assert shown in text, shown
+    for shown in ("Waiting requests are answered with the reason", "Reason, for the client and the activity log (required)"):
+        assert shown in text, shown
+    assert "Close connection Cancel" in text
+    crumbs = page.split('aria-label="Breadcrumb"')[1].split("</nav>")[0]
+    assert 'href="/connections/"' in crumbs.split("<li>")[2], "the first is not shown beside the sidebar, which has it"
 
 
 def test_nothing_is_connected(as_):
@@ -137,7 +142,8 @@ def test_a_lock_leads_to_its_client_and_back(jobs, as_):
     client_id = rows.connect(jobs, actor="key:app", holder=HOLDER)
     page = body_of(viewer.get(f"/locks/?q=namespace:{jobs.namespace}"))
     assert f'href="/connections/{client_id}/" aria-label="Connection of the holder"' in page
-    assert f'href="/connections/{client_id}/"' in body_of(viewer.get(f"/messages/{jobs}/{number_of(jobs, got)}"))
+    page = body_of(viewer.get(f"/messages/{jobs}/{number_of(jobs, got)}"))
+    assert "Connection Show connection" in text_of(page) and f'href="/connections/{client_id}/"' in page
     page = body_of(viewer.get(f"/connections/{client_id}/"))
     locks = page.split('id="connection-locks"')[1]
     assert f"Message {number_of(jobs, got)}" in text_of(locks) and "Of this key, used by this protocol from 10.0.0.7." in locks
