@@ -21,7 +21,7 @@ def connection_strings(account: str, key: str) -> list[ConnectionString]:
         strings.append(ConnectionString("tls", "Azure Queue Storage SDKs, over TLS", of_tls, at_tls))
     if account == PUBLISHED_ACCOUNT and key == PUBLISHED_KEY:
         if found == _DEVELOPMENT_AT:
-            strings.append(ConnectionString("development", "the same in short, on this machine", _DEVELOPMENT, at))
+            strings.append(ConnectionString("development", "Azure Queue Storage SDKs, on this machine", _DEVELOPMENT, at))
         broker = f"azurestoragequeues://{key}@http://{at}/{account}"
         strings.append(ConnectionString("celery", "Celery and kombu", broker, at, why_not))
     return strings

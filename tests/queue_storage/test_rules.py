@@ -60,6 +60,12 @@ def test_an_invalid_queue_name_is_refused(name, code):
     assert refused(names.check_queue_name, name) == (code, 400, {})
 
 
+@pytest.mark.parametrize(("name", "words"), [("a", "has 1 character; 3 to 63"), ("ab", "has 2 characters; 3 to 63")])
+def test_the_length_of_a_queue_name_is_told(name, words):
+    with pytest.raises(InvalidArgument, match=words):
+        names.check_queue_name(name)
+
+
 @pytest.mark.parametrize("name", ["ab", "a" * 25, "Abc", "a-b", "", None])
 def test_an_invalid_account_name_is_refused(name):
     with pytest.raises(InvalidArgument, match="3 to 24"):

@@ -287,6 +287,8 @@ def test_the_connection_strings_of_a_storage_account(settings):
 def test_the_connection_strings_of_the_emulators_account_are_those_that_its_users_have(settings):
     settings.QUEUE_STORAGE_PORT = 10001
     queue_storage.create_account("devstoreaccount1")
+    out, _ = connection_string("devstoreaccount1")
+    assert "Azure Queue Storage SDKs, on this machine (--client development):" in out
     out, _ = connection_string("devstoreaccount1", "--client", "development")
     assert out == "UseDevelopmentStorage=true\n"
     of_celery = f"azurestoragequeues://{PUBLISHED_KEY}@http://127.0.0.1:10001/devstoreaccount1\n"

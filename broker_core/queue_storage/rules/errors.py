@@ -37,7 +37,8 @@ class OutOfRangeInput(StorageRefusal, errors.InvalidArgument):
     code = "OutOfRangeInput"
 
     def __init__(self, name: str, minimum: int, maximum: int):
-        super().__init__("queue", f"{name!r} has {len(name)} characters; {minimum} to {maximum} are allowed")
+        count = f"{len(name):,} character{'s' * (len(name) != 1)}"
+        super().__init__("queue", f"{name!r} has {count}; {minimum} to {maximum} are allowed")
 
 
 class OutOfRangeQueryParameterValue(StorageRefusal, errors.InvalidArgument):
