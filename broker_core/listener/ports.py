@@ -10,7 +10,7 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -81,6 +81,14 @@ def open_all(ports: Iterable[Port], patience: float = 0.0) -> Opened:
             except (OSError, OverflowError) as problem:
                 opened.problems.append(_why(port, problem))
     return opened
+
+
+def passed_on(ports: Iterable[Port], sockets: Mapping[str, socket.socket], problems: Sequence[str]) -> Opened:
+    """Sockets that another process has opened, without those with TLS if the certificate cannot be used any more."""
+    known = _problems_of_tls()
+    plain = {port.setting for port in ports if not port.is_tls}
+    left = {setting: passed for setting, passed in sockets.items() if not known or setting in plain}
+    return Opened(left, list(dict.fromkeys([*problems, *known])))
 
 
 def _problems_of_tls() -> list[str]:

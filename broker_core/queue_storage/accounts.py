@@ -45,10 +45,12 @@ def new_key() -> str:
 
 
 def checked_key(name: str, key: str | None) -> str | None:
-    """Return a key that is given. Raises InvalidArgument."""
-    if key is not None and not (isinstance(key, str) and is_key(key)):
+    """Return a key that is given, in the one way that base64 is written. Raises InvalidArgument."""
+    if key is None:
+        return None
+    if not (isinstance(key, str) and is_key(key)):
         raise InvalidArgument(name, "a key must be the base64 of 32 to 64 bytes")
-    return key
+    return base64.b64encode(base64.b64decode(key)).decode()
 
 
 def insert(

@@ -134,8 +134,10 @@ class BoundedHttp(HttpToolsProtocol):
         self.scope, self._answered = None, None  # type: ignore[assignment]
 
     def _is_one_too_many(self) -> bool:
+        if self._connection is not None:
+            return False
         limit = settings.CONNECTIONS_PER_ADDRESS
-        if self._connection is not None or not limit or self.client is None or len(self.connections) <= limit:
+        if not limit or self.client is None or len(self.connections) <= limit:
             return False
         clients = (getattr(other, "client", None) for other in self.connections)  # WebSockets are among them
         return sum(client is not None and client[0] == self.client[0] for client in clients) > limit

@@ -6,6 +6,7 @@ import pytest
 
 from broker_core.listener import ports
 from broker_core.listener.front_ends import known_ports
+from broker_core.listener.ports import Opened
 
 DEFAULTS = {
     "SERVICE_BUS_PORT": 5300, "SERVICE_BUS_TLS_PORT": 5301, "QUEUE_STORAGE_PORT": 10001, "QUEUE_STORAGE_TLS_PORT": 10011,
@@ -83,6 +84,16 @@ def test_a_certificate_that_cannot_be_used_turns_off_the_ports_with_tls_only(fre
         [problem] = found.problems
         assert said in problem and problem.startswith("No TLS port is open: ")
         setattr(settings, name, before)
+
+
+def test_a_certificate_that_cannot_be_used_any_more_leaves_the_ports_without_tls(free_ports, with_tls, settings):
+    known, found = list(known_ports()), opened()
+    assert ports.passed_on(known, found.sockets, ["One is taken."]) == Opened(found.sockets, ["One is taken."])
+    settings.TLS_CERTIFICATE = __file__
+    left = ports.passed_on(known, found.sockets, ["One is taken."])
+    assert sorted(left.sockets) == sorted(PLAIN)
+    assert left.problems[0] == "One is taken." and left.problems[1].startswith("No TLS port is open: ")
+    assert ports.passed_on(known, left.sockets, left.problems) == left
 
 
 def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(free_ports, settings, certificate, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.queue_storage.accounts import checked_key
 from broker_core.queue_storage.rules import shared_key
 from broker_core.queue_storage.rules.errors import AuthenticationFailed, InvalidAuthenticationInfo
 from broker_core.queue_storage.rules.shared_key import Credential, SignedParts, texts_to_sign
@@ -152,3 +153,9 @@ def test_a_request_without_a_date_is_refused():
 )
 def test_a_key_is_the_base64_of_32_to_64_bytes(key, is_key):
     assert shared_key.is_key(key) is is_key
+
+
+def test_a_key_is_kept_as_base64_is_written():
+    """So another spelling of the published key is the published key, too."""
+    spelled = shared_key.PUBLISHED_KEY.replace("Gw==", "Gx==")
+    assert spelled != shared_key.PUBLISHED_KEY and checked_key("primary", spelled) == shared_key.PUBLISHED_KEY

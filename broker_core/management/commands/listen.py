@@ -43,10 +43,10 @@ class Command(BaseCommand):
     def handle(self, *, socket: list[str], problem: list[str], **options):
         import uvloop
 
-        opened = Opened(_passed(socket), problem) if socket else ports.open_all(known_ports())
+        opened = ports.passed_on(known_ports(), _passed(socket), problem) if socket else ports.open_all(known_ports())
         open_ports = [port for port in known_ports() if port.setting in opened.sockets]
-        if not socket:
-            for text in opened.problems:
+        for text in opened.problems:
+            if text not in problem:  # those are known to the process that passed the sockets
                 self.stderr.write(text)
         if not open_ports:
             raise CommandError("No port is open. Set one, such as QUEUE_STORAGE_PORT=10001.")
@@ -58,8 +58,6 @@ class Command(BaseCommand):
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(open_ports, opened))
-        except ports.BadCertificate as bad:
-            raise CommandError(str(bad)) from bad
         finally:
             connections.close_all()
 
