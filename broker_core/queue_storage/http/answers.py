@@ -110,5 +110,10 @@ def _of_all(request: Request) -> list[tuple[str, str]]:
         version = request.version
     except BrokerError:
         version = DEFAULT_VERSION
-    given = [("x-ms-request-id", request.id), (VERSION, version), ("date", write_rfc1123(datetime.now(UTC)))]
+    given = [
+        ("server", "Vitrine"),
+        ("x-ms-request-id", request.id),
+        (VERSION, version),
+        ("date", write_rfc1123(datetime.now(UTC))),
+    ]
     return [*given, *([(CLIENT_REQUEST_ID, request.client_request_id)] if request.client_request_id else [])]

@@ -303,6 +303,7 @@ def test_each_answer_has_the_headers_of_the_service(client):
         client.request("GET", "/none", "comp=metadata", headers=given),
     ):
         assert re.fullmatch("[0-9a-f-]{36}", reply.headers["x-ms-request-id"])
+        assert reply.headers["server"] == "Vitrine"
         assert (reply.headers["x-ms-version"], reply.headers["x-ms-client-request-id"]) == ("2026-10-06", "mine")
         assert DATE.fullmatch(reply.headers["date"])
     assert client.request("GET", "/", "comp=list").headers["x-ms-version"] == "2021-12-02"
