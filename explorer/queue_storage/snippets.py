@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -95,10 +96,40 @@ if message:
 """
 
 
+_SIGNED = """Q={url}
+KEY={key}
+
+# a shared access signature for the messages of this queue, valid for an hour
+ENDS=$(($(date +%s) + 3600))
+EXPIRY=$(date -u -d @$ENDS +%Y-%m-%dT%H:%M:%SZ 2> /dev/null || date -u -r $ENDS +%Y-%m-%dT%H:%M:%SZ)
+HEX_KEY=$(printf '%s' "$KEY" | base64 -d | od -An -v -tx1 | tr -d ' \\n')
+SIGNATURE=$(printf 'raup\\n\\n%s\\n%s\\n\\n\\n\\n2021-12-02' "$EXPIRY" {resource} \\
+  | openssl dgst -sha256 -mac HMAC -macopt "hexkey:$HEX_KEY" -binary | base64 | sed 's/+/%2B/g; s/\\//%2F/g; s/=/%3D/g')
+TOKEN="sv=2021-12-02&sp=raup&se=$EXPIRY&sig=$SIGNATURE"
+
+# put a message
+curl -i "$Q/messages?$TOKEN" -d '<QueueMessage><MessageText>hello</MessageText></QueueMessage>'
+
+# get the next one, hidden from others for 30 seconds
+curl -i "$Q/messages?visibilitytimeout=30&$TOKEN"
+"""
+
+
 def for_clients(entity: EntityRow, strings: Mapping[str, str], base: str) -> list[Program]:
-    """A program of the official client. strings: connection strings, by name."""
-    text = _CLIENT.format(string=literal(strings["sdk"]), queue=literal(entity.address.path))
-    return [Program("azure-storage-queue", "azure-storage-queue (Python)", text)]
+    """A program of the official client, and requests with curl. strings: connection strings, by name; that of TLS is used if the
+    port without TLS is off."""
+    string, queue = strings.get("sdk") or strings["tls"], entity.address.path
+    fields = dict(part.split("=", 1) for part in string.rstrip(";").split(";"))
+    of_sdk = _CLIENT.format(string=literal(string), queue=literal(queue))
+    of_curl = _SIGNED.format(
+        url=shlex.quote(f"{fields['QueueEndpoint']}/{queue}"),
+        key=shlex.quote(fields["AccountKey"]),
+        resource=shlex.quote(f"/queue/{entity.address.namespace}/{queue}"),
+    )
+    return [
+        Program("azure-storage-queue", "azure-storage-queue (Python)", of_sdk),
+        Program("curl", "curl (REST API)", of_curl),
+    ]
 
 
 OPERATIONS = {

@@ -57,6 +57,24 @@ def test_the_program_of_the_storage_sdk_sends_and_receives(pictures, listener, s
     assert queue_storage.peek(pictures) == []
 
 
+def test_the_requests_of_the_storage_rest_api_put_and_get(transactional_db, listener, settings, as_):
+    settings.QUEUE_STORAGE_PORT = listener.port()
+    drawings = EntityAddress("drawings", "pencil")  # an account whose keys the listener has not cached
+    queue_storage.create_account(drawings.namespace)
+    queue_storage.create_queue(drawings)
+    output = run_shell(printed(as_("administrator").post(f"/connect/{drawings}"))["code-curl"])
+    assert "HTTP/1.1 201" in output and "<DequeueCount>1</DequeueCount><MessageText>hello</MessageText>" in output
+    assert queue_storage.peek(drawings) == [], "it is hidden from others"
+
+
+def test_without_the_plain_port_the_programs_use_the_one_with_tls(pictures, settings, as_):
+    settings.QUEUE_STORAGE_PORT, settings.QUEUE_STORAGE_TLS_PORT = 0, 10011
+    settings.TLS_CERTIFICATE = settings.TLS_KEY = "given.pem"
+    found = printed(as_("viewer").get(f"/connect/{pictures}"))
+    assert "QueueEndpoint=https://127.0.0.1:10011/photos;" in found["code-azure-storage-queue"]
+    assert found["code-curl"].startswith("Q=https://127.0.0.1:10011/photos/pictures\nKEY='<key>'\n")
+
+
 def test_the_program_of_the_rest_api_sends_and_receives(queue, live_site, as_):
     client, host = as_("administrator"), live_site.removeprefix("http://")
     program = printed(client.post(f"/connect/{queue}", headers={"host": host}))["code-curl"]
