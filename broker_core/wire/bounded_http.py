@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle
 from http import HTTPStatus
+from typing import Any
 
 from django.conf import settings
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -104,6 +105,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._refused = False
         self._answered: RequestResponseCycle | None = None  # the request whose answer was begun last
         self._answers: _Answers = None  # type: ignore[assignment]
+        self._paused: tuple[RequestResponseCycle, Any] | None = None  # a pipelined request, while the peer does not read
         self._host_problem = ""
         self._body_bytes = 0  # since the last look
         self._deadline: TimerHandle | None = None
@@ -129,6 +131,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._held = b""
         if self._connection is not None:
             self._connection.closed()
+        self._paused = None
+        if self._answered is not None and not self._answered.response_complete:  # uvicorn tells only the request that came last
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
         # Without these circles of references, the memory of a connection is free at once.
         self.scope, self._answered = None, None  # type: ignore[assignment]
@@ -154,6 +160,9 @@ class BoundedHttp(HttpToolsProtocol):
             self._connection.writing_resumed()
         if not self.pipeline:
             self.flow.resume_reading()
+        if self._paused is not None and not self.transport.is_closing():
+            paused, self._paused = self._paused, None
+            self._start_asgi_task(*paused)
 
     # Bytes
 
@@ -321,6 +330,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app) -> None:
         self._answered, cycle.transport = cycle, self._answers  # type: ignore[assignment]
+        if self.flow.write_paused:
+            self._paused = cycle, app
+            return
         self._answers.expect()
         super()._start_asgi_task(cycle, app)
 
