@@ -157,6 +157,8 @@ def test_a_time_that_cannot_be_read_is_refused():
         ({"spr": "https"}, {"is_tls": True}, None),
         ({"spr": "https,http"}, {}, None),
         ({"spr": "https"}, {}, AuthorizationProtocolMismatch),
+        ({"spr": "HTTPS"}, {}, AuthorizationProtocolMismatch),
+        ({"spr": "tls"}, {"is_tls": True}, AuthorizationProtocolMismatch),
         ({"sip": "10.0.0.1"}, {"client_ip": "10.0.0.1"}, None),
         ({"sip": "10.0.0.1"}, {"client_ip": "::ffff:10.0.0.1"}, None),
         ({"sip": "10.0.0.1-10.0.0.9"}, {"client_ip": "10.0.0.9"}, None),

@@ -307,7 +307,7 @@ class AuthorizationServiceMismatch(AuthorizationMismatch):
 
 
 class AuthorizationProtocolMismatch(AuthorizationMismatch):
-    """It is for https only."""
+    """It is for another protocol, such as https only."""
 
     code = "AuthorizationProtocolMismatch"
 

@@ -176,8 +176,9 @@ def check_use(sas: Sas, *, is_tls: bool, client_ip: str) -> None:
     """Raise the mismatch of service, protocol or address, if there is one."""
     if sas.services is not None and "q" not in sas.services:
         raise AuthorizationServiceMismatch(f"it is for the services {sas.services!r}, which do not contain q, queues")
-    if sas.protocols == "https" and not is_tls:
-        raise AuthorizationProtocolMismatch("it is for https only")
+    protocol = "https" if is_tls else "http"
+    if sas.protocols and protocol not in sas.protocols.split(","):
+        raise AuthorizationProtocolMismatch(f"it is for the protocols {sas.protocols[:80]!r}, and this request uses {protocol}")
     if sas.addresses and not _contains(sas.addresses, client_ip):
         raise AuthorizationSourceIPMismatch(f"it is for clients at {sas.addresses}, and this one is at {client_ip}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 from broker_core.common.errors import InvalidArgument
@@ -13,6 +14,7 @@ from . import addresses
 MAX_BODY_BYTES = 2 * 2**20  # a message of 1 MB, the service's limit over HTTP, in base64 and JSON
 MAX_TIMEOUT_SECONDS = 3600.0
 DEFAULT_TIMEOUT_SECONDS = 60.0
+_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,10})?")  # float() would take other digits than those of ASCII, too
 
 
 class Request(request.Request):
@@ -30,10 +32,7 @@ class Request(request.Request):
         text = self.query("timeout")
         if text is None:
             return DEFAULT_TIMEOUT_SECONDS
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = -1.0
+        seconds = float(text) if _SECONDS.fullmatch(text) else -1.0
         if not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
             raise InvalidArgument("timeout", f"{text[:40]!r} must be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:.0f}")
         return seconds

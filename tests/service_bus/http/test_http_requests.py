@@ -210,7 +210,7 @@ def test_timeout_is_parsed(query, seconds):
     assert Client().request(query, of=Request).timeout_seconds == seconds
 
 
-@pytest.mark.parametrize("text", ["-1", "3601", "abc", "", "nan", "inf", "1e9"])
+@pytest.mark.parametrize("text", ["-1", "3601", "abc", "", "nan", "inf", "1e9", "1e1", "+5", "1_0", "%EF%BC%95"])
 def test_timeout_out_of_range_is_refused(text):
     with pytest.raises(InvalidArgument, match="timeout.*0 to 3600"):
         _ = Client().request(f"timeout={text}".encode(), of=Request).timeout_seconds
