@@ -79,7 +79,8 @@ def open_all(ports: Iterable[Port], patience: float = 0.0) -> Opened:
             try:
                 opened.sockets[port.setting] = bind(getattr(settings, "LISTEN_HOST", "127.0.0.1"), port.number, ends_at)
             except (OSError, OverflowError) as problem:
-                opened.problems.append(_why(port, problem))
+                if port.serves or not _is_in_use(problem):  # no client misses a port on which nothing is served
+                    opened.problems.append(_why(port, problem))
     return opened
 
 
@@ -148,11 +149,14 @@ def _bound(host: str, number: int) -> socket.socket:
     return listening
 
 
+def _is_in_use(problem: Exception) -> bool:
+    return getattr(problem, "errno", None) == errno.EADDRINUSE
+
+
 def _why(port: Port, problem: Exception) -> str:
     what = f"Port {port.number} ({port.title})"
-    code = getattr(problem, "errno", None)
-    if code == errno.EADDRINUSE:
+    if _is_in_use(problem):
         return f"{what} is in use by another program, and clients cannot connect there. Set {port.setting} to another, or to 0."
-    if code == errno.EACCES:
+    if getattr(problem, "errno", None) == errno.EACCES:
         return f"{what} requires root. Set {port.setting} to a port above 1023, or to 0."
     return f"{what} cannot be used: {problem}. Set {port.setting} to another port, or LISTEN_HOST to an address of this machine."

@@ -61,6 +61,12 @@ def test_a_port_in_use_is_named_with_what_to_do_and_the_others_are_opened(free_p
     ]
 
 
+def test_a_port_on_which_nothing_is_served_is_left_to_another_program(free_ports, settings):
+    with socket.create_server(("127.0.0.1", settings.AMQP_PORT)):
+        found = opened()
+    assert sorted(found.sockets) == ["QUEUE_STORAGE_PORT", "SERVICE_BUS_PORT"] and not found.problems
+
+
 def test_a_number_that_is_no_port_and_a_host_that_is_not_here_are_named(free_ports, settings):
     settings.AMQP_PORT = 99999
     assert "Port 99999 (AMQP, not served yet) cannot be used" in opened().problems[0] and "Set AMQP_PORT" in opened().problems[0]
