@@ -40,6 +40,7 @@ def test_what_a_connection_does_is_shown(jobs, as_):
     for shown in ("Waiting requests are answered with the reason", "Reason, for the client and the activity log (required)"):
         assert shown in text, shown
     assert "Close connection Cancel" in text
+    assert '<td class="line-hide" data-label="limit">' in page, "what says nothing is left out on a phone"
     crumbs = page.split('aria-label="Breadcrumb"')[1].split("</nav>")[0]
     assert 'href="/connections/"' in crumbs.split("<li>")[2], "the first is not shown beside the sidebar, which has it"
 
