@@ -249,6 +249,8 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._is_to_be_parsed_again():
             return
+        if self.parser.should_upgrade() and not self._should_upgrade():  # CONNECT, behind which is no HTTP
+            raise _Refused
         self._pending, self._in_message = 0, True
         self._end_deadline()
         self._host_problem = _host_problem(self.headers, self.parser.get_http_version())

@@ -67,3 +67,13 @@ def test_a_refused_request_is_no_error_of_the_application(transactional_db, list
         connection.sendall(head + b"1;" + b"a" * 100_000 + b"\r\nx\r\n0\r\n\r\n")
         assert everything(connection).startswith(b"HTTP/1.1 431 ")
     assert "Exception in ASGI application" not in caplog.text
+
+
+@pytest.mark.parametrize("target", [b"localhost:80", b"/nobody", b"*", b"http://localhost/nobody"])
+@pytest.mark.parametrize("offer", [b"", OFFER, OFFER.replace(b"h2c", b"websocket")], ids=["plain", "h2c", "websocket"])
+def test_there_are_no_tunnels(transactional_db, listener, target, offer):
+    """The parser takes what follows CONNECT for another protocol, too."""
+    with listener.connect() as connection:
+        connection.sendall(b"CONNECT " + target + b" HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n" + LAST)
+        received = everything(connection)
+    assert received.startswith(b"HTTP/1.1 400 ") and received.count(b"HTTP/1.1 ") == 1
