@@ -97,6 +97,7 @@ class Requests:
             self._noting_method,
             interface="asgi3",
             http=BoundedHttp,
+            ws="none",
             lifespan="off",
             access_log=False,
             log_config=None,

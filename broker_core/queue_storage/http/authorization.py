@@ -123,9 +123,15 @@ async def _check_sas(request: Request, account: StorageAccount, needs: Needs) ->
             )
     allowed = needs.account_letters if signature.is_for_account else needs.service_letters
     if not set(allowed) & set(letters):
-        wanted = " or ".join(allowed) or "an account key"
-        raise AuthorizationPermissionMismatch(f"it has the permissions {letters!r}, and this needs {wanted}")
+        raise AuthorizationPermissionMismatch(f"it has the permissions {letters!r}, and this needs {_wanted(allowed, needs)}")
     return signature.policy_id
+
+
+def _wanted(allowed: str, needs: Needs) -> str:
+    """What a signature must permit; if none of its kind can, who may."""
+    if allowed or not needs.account_letters:
+        return " or ".join(allowed) or "an account key"
+    return f"an account key, or an account SAS with {' or '.join(needs.account_letters)}"
 
 
 async def _policies(account: str, queue: str) -> dict[str, sas.AccessPolicy]:

@@ -111,6 +111,8 @@ def test_stored_access_policies(service, orders):
     by_policy = QueueClient(service.primary_endpoint, "orders", credential=token, **QUICKLY)
     by_policy.send_message("x")
     assert code_of(by_policy.receive_message) == "AuthorizationPermissionMismatch"
+    with pytest.raises(HttpResponseError, match="this needs an account key, or an account SAS with d"):
+        by_policy.clear_messages()
     for change in (by_policy.get_queue_access_policy, lambda: by_policy.set_queue_access_policy({})):
         assert code_of(change) == "AuthorizationPermissionMismatch", "only an account key may (QS-098)"
     orders.set_queue_access_policy({})
