@@ -347,7 +347,8 @@ class BoundedHttp(HttpToolsProtocol):
         elif self._host_problem:
             self._refuse(HTTPStatus.BAD_REQUEST, self._host_problem)
         else:
-            super().send_400_response(msg)
+            self._write_refusal(HTTPStatus.BAD_REQUEST, msg)
+            self.transport.close()
 
     def _refuse_size(self) -> None:
         self._refuse(
@@ -378,22 +379,25 @@ class BoundedHttp(HttpToolsProtocol):
         self._refused, self._held, self.flow.held = True, b"", False
         self._end_deadline()
         self._end_looks()
-        if self._in_message:
-            self.cycle.disconnected = True  # the application receives and sends no more
-            self.cycle.message_event.set()
-        if not (self._in_message and self.cycle.response_started):
-            self._write_refusal(status, text)
+        self._write_refusal(status, text)
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def _write_refusal(self, status: HTTPStatus, text: str) -> None:
+        """Answer what is being received, unless its answer has begun."""
+        if self._in_message:
+            self.cycle.disconnected = True  # the application receives and sends no more
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                return
+            text = "" if self.scope["method"] == "HEAD" else text
         self.transport.write(refusal(status, text))
 
 
 def refusal(status: HTTPStatus, text: str) -> bytes:
-    """A whole answer, after which the connection ends."""
+    """A whole answer, after which the connection ends. text: empty for a request with HEAD, whose answer has no body."""
     body = text.encode()
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body

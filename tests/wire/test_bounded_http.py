@@ -96,6 +96,20 @@ async def test_what_was_begun_is_written_before_the_connection_is_closed():
     assert await written(answering(length=4), request()) == [OK + b"content-length: 4\r\n\r\n"]
 
 
+@pytest.mark.parametrize(("method", "text"), [("POST", b"Invalid HTTP request received."), ("HEAD", b"")])
+async def test_the_refusal_of_a_body_is_the_only_answer(method, text):
+    """Regression: that of HEAD had a body, which HTTP does not allow (RFC 9110, section 9.3.2)."""
+
+    async def application(scope, receive, send):
+        if (await receive())["type"] != "http.disconnect":
+            await answering(b"body", length=4)(scope, receive, send)
+
+    head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    assert await written(application, request(method, "transfer-encoding: chunked\r\n") + b"zz\r\n") == [
+        head + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(text) + text
+    ]
+
+
 async def test_100_continue_is_written_before_the_answer():
     async def application(scope, receive, send):
         body = (await receive())["body"]
