@@ -76,8 +76,7 @@ def _allow_connections(count: int) -> None:
 
 
 def _collect_less() -> None:
-    """Leave what was imported out of every garbage collection, and collect after more objects: a third of a put's time otherwise
-    (make bench ARGS=wire)."""
+    """Leave what was imported out of every garbage collection, and collect after more objects (docs/proof.md, `wire`)."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
