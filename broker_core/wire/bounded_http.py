@@ -387,12 +387,13 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _write_refusal(self, status: HTTPStatus, text: str) -> None:
         """Answer what is being received, unless its answer has begun."""
-        if self._in_message:
+        if self._in_message and self.cycle is not None and self.cycle.scope is self.scope:  # not: its URL cannot be parsed
             self.cycle.disconnected = True  # the application receives and sends no more
             self.cycle.message_event.set()
             if self.cycle.response_started:
                 return
-            text = "" if self.scope["method"] == "HEAD" else text
+        if self._in_message and self.scope.get("method") == "HEAD":
+            text = ""
         self.transport.write(refusal(status, text))
 
 

@@ -110,6 +110,15 @@ async def test_the_refusal_of_a_body_is_the_only_answer(method, text):
     ]
 
 
+async def test_a_url_that_cannot_be_parsed_is_refused_behind_another_request():
+    head = OK + b"content-length: 4\r\n\r\n"
+    unparsable = request().replace(b"GET / ", b"GET http://[/orders ")
+    first, refused = await written(answering(b"body", length=4), request(), unparsable)
+    assert first == head + b"body" and refused.startswith(b"HTTP/1.1 400 ")
+    [refused] = await written(answering(b"body", length=4), unparsable)
+    assert refused.startswith(b"HTTP/1.1 400 ")
+
+
 async def test_100_continue_is_written_before_the_answer():
     async def application(scope, receive, send):
         body = (await receive())["body"]
