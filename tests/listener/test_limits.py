@@ -215,21 +215,27 @@ def test_a_connection_that_ended_in_an_error_leaves_nothing_in_memory(serve, cer
     eventually(lambda: gc.collect() >= 0 and not served)
 
 
-def test_requests_that_have_begun_are_finished_and_nothing_new_is_accepted(serve):
-    begun, may_end = threading.Event(), threading.Event()
+class Slow:
+    """An application that answers when it may end."""
 
-    async def slow(scope, receive, send):
-        begun.set()
-        await asyncio.to_thread(may_end.wait, 30)
+    def __init__(self):
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    async def __call__(self, scope, receive, send):
+        self.begun.set()
+        await asyncio.to_thread(self.may_end.wait, 30)
         await hello(scope, receive, send)
 
+
+def test_requests_that_have_begun_are_finished_and_nothing_new_is_accepted(serve):
+    slow = Slow()
     listener = serve(slow)
     with listener.connect("QUEUE_STORAGE_PORT") as connection:
         connection.sendall(GET)
-        assert begun.wait(10)
+        assert slow.begun.wait(10)
         listener.ask_to_stop()
         eventually(lambda: not is_accepted(listener))
-        may_end.set()
+        slow.may_end.set()
         assert rest_of(connection).startswith(b"HTTP/1.1 200 ")
     listener.stop()
 
@@ -238,20 +244,14 @@ def test_requests_that_have_begun_have_time_although_the_listener_was_asked_to_s
     from broker_core.listener import server
 
     monkeypatch.setattr(server, "CANCELLED_SECONDS", 0.01)
-    begun, may_end = threading.Event(), threading.Event()
-
-    async def slow(scope, receive, send):
-        begun.set()
-        await asyncio.to_thread(may_end.wait, 30)
-        await hello(scope, receive, send)
-
+    slow = Slow()
     listener = serve(slow)
     with listener.connect("QUEUE_STORAGE_PORT") as connection:
         connection.sendall(GET)
-        assert begun.wait(10)
+        assert slow.begun.wait(10)
         listener.ask_to_stop()
         assert not listener.has_ended(0.5)
-        may_end.set()
+        slow.may_end.set()
         assert rest_of(connection).startswith(b"HTTP/1.1 200 ")
 
 
