@@ -521,6 +521,18 @@ def test_an_entity_with_sessions_cannot_forward_but_can_be_a_destination(setting
         entities.create_subscription(NEWS.subscription("s"), requires_session=True, **named(setting, "plain"))
 
 
+def test_an_update_may_repeat_a_fixed_setting_but_not_change_it():
+    entities.create_queue(ORDERS, requires_session=True)
+    fixed = {"requires_session": True, "requires_duplicate_detection": False}
+    updated = entities.update_queue(ORDERS, **fixed, max_delivery_count=3).settings
+    assert (updated.requires_session, updated.requires_duplicate_detection, updated.max_delivery_count) == (True, False, 3)
+    for name, value in fixed.items():
+        with pytest.raises(InvalidArgument, match="cannot be changed after creation") as refused:
+            entities.update_queue(ORDERS, **(fixed | {name: not value}), max_delivery_count=4)
+        assert refused.value.name == name
+    assert entities.get_queue(ORDERS).settings == updated
+
+
 def test_longer_forwarding_loops_are_allowed():
     """SB-176."""
     other = EntityAddress("space", "other")

@@ -156,14 +156,17 @@ def changed_settings(
     other changes.
 
     An entity that forwards is never idle; its AutoDeleteOnIdle is kept, and takes effect when it no longer forwards (SB-193).
-    Raises InvalidArgument for an unknown setting, one that cannot be changed after creation, a value out of range, a feature that
-    the tier lacks, or an invalid combination.
+    A setting that is fixed after creation may be given if it keeps its value. Raises InvalidArgument for an unknown setting, a
+    changed fixed one, a value out of range, a feature that the tier lacks, or an invalid combination.
     """
     kind = kind_of(current)
     for name in changes:
-        if name not in SETTINGS_OF[kind] or (name in FIXED and not creating):
+        if name not in SETTINGS_OF[kind]:
             raise InvalidArgument(name, _why_not_settable(name, kind, creating))
     checked = {name: check_setting(name, value, limits, kind) for name, value in changes.items()}
+    for name in FIXED:
+        if name in checked and not creating and checked[name] != getattr(current, name):
+            raise InvalidArgument(name, _why_not_settable(name, kind, creating))
     for name, value in checked.items():
         _check_tier_has(name, value, limits)
     settings = replace(current, **checked)

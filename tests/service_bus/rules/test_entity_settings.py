@@ -14,6 +14,8 @@ from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, Tier
 from broker_core.service_bus.rules.entity_settings import (
     ALL_SETTINGS,
+    FIXED,
+    FORWARDS,
     IMMUTABLE,
     SETTINGS_TYPE,
     changed_settings,
@@ -220,6 +222,37 @@ def test_omitted_settings_take_the_services_default():
 def test_immutable_settings_cannot_be_changed(name):
     with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
         changed_settings(QueueSettings(), {name: True})
+
+
+@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("value", [True, False])
+def test_a_fixed_setting_may_be_repeated(name, value):
+    """A client that updates an entity as a whole gives it again."""
+    current = new_settings(EntityKind.QUEUE, {name: value})
+    changed = changed_settings(current, {name: value, "max_delivery_count": 3})
+    assert values_of(changed) == values_of(current) | {"max_delivery_count": 3}
+    with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
+        changed_settings(current, {name: not value, "max_delivery_count": 3})
+
+
+@pytest.mark.parametrize("value", [None, 1, "true"])
+def test_a_fixed_setting_is_true_or_false(value):
+    with pytest.raises(InvalidArgument, match="must be true or false"):
+        changed_settings(QueueSettings(requires_session=True), {"requires_session": value})
+
+
+def test_a_setting_of_another_kind_is_refused_also_if_it_is_off():
+    with pytest.raises(InvalidArgument, match="is not a setting of a topic"):
+        changed_settings(TopicSettings(), {"requires_session": False})
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_auto_delete_on_idle_is_kept_beside_a_forward(forward):
+    """SB-193."""
+    current = new_settings(EntityKind.QUEUE, {"auto_delete_on_idle": 5 * MIN, forward: "other"})
+    assert current.auto_delete_on_idle == 5 * MIN
+    assert changed_settings(current, {"auto_delete_on_idle": 6 * MIN, forward: "third"}).auto_delete_on_idle == 6 * MIN
+    assert changed_settings(current, {forward: "third"}).auto_delete_on_idle == 5 * MIN
 
 
 def test_an_unknown_setting_is_refused_with_the_valid_settings():
