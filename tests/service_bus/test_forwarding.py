@@ -1,18 +1,21 @@
 """Forwarding: order, numbers, hops, and where what cannot go stays (SB-170 to SB-178, SB-104)."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from psycopg.errors import DeadlockDetected
 
 from broker_core import service_bus, sweeps
-from broker_core.common.errors import EntityNotFound, MessageTooLarge, NotAllowed
-from broker_core.common.types import EntityAddress, EntityStatus, SubQueue
+from broker_core.common.errors import EntityNotFound, MessageTooLarge, NoSessionAvailable, NotAllowed
+from broker_core.common.types import EntityAddress, EntityStatus, EventKind, SubQueue
 from broker_core.service_bus import entities
 from broker_core.service_bus.messages import forwarding
+from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
-from broker_core.store import connections
-from tests.broker_state import bodies, entity_id, events, ledger_agrees, now
+from broker_core.store import connections, driver
+from tests.broker_state import bodies, bounds_hold, entity_id, events, ledger_agrees, now
 from tests.eventually import eventually
 
 MINUTE = timedelta(minutes=1)
@@ -85,6 +88,301 @@ def test_a_forwarding_cycle_ends_at_the_hop_limit(make_queue):
     service_bus.send(source, [Message(b"m")])
     assert len(service_bus.peek(source.dead_letter)) + len(service_bus.peek(two.dead_letter)) == 1
     assert ledger_agrees(source) and ledger_agrees(two)
+
+
+def hop_limit_reached(message) -> bool:
+    return message.dead_letter_reason == "MaxTransferHopCountExceeded"
+
+
+def test_a_queue_that_forwards_to_itself_dead_letters_its_messages(make_queue):
+    """SB-173, SB-176: each is stored anew four times; nothing is left to forward."""
+    queue = make_queue()
+    entities.update_queue(queue, forward_to=queue.path)
+    service_bus.send(queue, [Message(b"%d" % i, message_id=f"m{i}") for i in range(3)])
+    dead = service_bus.receive(queue.dead_letter, 9)
+    assert bodies(dead) == ["0", "1", "2"] and all(map(hop_limit_reached, dead))
+    assert [(m.sequence_number, m.enqueued_sequence_number) for m in dead] == [(13, 1), (14, 2), (15, 3)]
+    assert [event.kind for event in events(queue)].count(EventKind.FORWARDED) == 12
+    assert service_bus.peek(queue) == [] and ledger_agrees(queue) and bounds_hold(queue)
+    assert service_bus.sweeps.forward_messages() == {"forwarded": 0}
+    with pytest.raises(NotAllowed, match="forwarded to"):
+        service_bus.receive(queue, 1)
+
+
+def test_a_sweep_ends_the_loops_of_more_messages_than_a_call_forwards(make_queue):
+    """SB-173: 1,100 messages, each forwarded four times, are 55 batches; a call forwards 50 at most."""
+    queue = make_queue()
+    for first in range(0, 1100, 275):
+        service_bus.send(queue, [Message(b"%d" % i) for i in range(first, first + 275)])
+    entities.update_queue(queue, forward_to=queue.path)
+    moved, rounds = 0, 0
+    while done := service_bus.sweeps.forward_messages()["forwarded"]:
+        moved, rounds = moved + done, rounds + 1
+    assert moved == 1100 * 5 and rounds == 2
+    assert len(service_bus.peek(queue.dead_letter, max_count=2000)) == 1100 and service_bus.peek(queue) == []
+    assert ledger_agrees(queue) and bounds_hold(queue)
+
+
+def test_a_forward_to_itself_is_a_duplicate_where_duplicates_are_detected(make_queue):
+    """SB-133, SB-176: as any message with an id that was seen within the window, it is dropped."""
+    queue = make_queue(requires_duplicate_detection=True)
+    entities.update_queue(queue, forward_to=queue.path)
+    service_bus.send(queue, [Message(b"m", message_id="id")])
+    assert service_bus.peek(queue) == [] == service_bus.peek(queue.dead_letter)
+    (forwarded,) = [event for event in events(queue) if event.kind == EventKind.FORWARDED]
+    assert forwarded.details["duplicate"] and ledger_agrees(queue)
+
+
+def test_a_subscription_that_forwards_to_its_topic_repeats_a_message_four_times(namespace):
+    """SB-173, SB-176: each forward is published, so that the other subscriptions get a copy of each; the looping one
+    dead-letters the last."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    loop, other = topic.subscription("loop"), topic.subscription("other")
+    entities.create_subscription(loop, forward_to="topic")
+    entities.create_subscription(other)
+    service_bus.send(topic, [Message(b"m")])
+    assert bodies(service_bus.peek(other)) == ["m"] * 5
+    (dead,) = service_bus.receive(loop.dead_letter, 9)
+    assert hop_limit_reached(dead) and dead.dead_letter_source == loop.path
+    assert service_bus.peek(loop) == [] and service_bus.sweeps.forward_messages() == {"forwarded": 0}
+    assert all(ledger_agrees(address) for address in (topic, loop, other))
+
+
+def test_rules_apply_to_each_round_of_a_subscription_that_forwards_to_its_topic(namespace):
+    """SB-176, SB-212: an action can end the loop earlier."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    first = Rule("first", compile_filter("round IS NULL"), compile_action("SET round = 1"))
+    entities.create_subscription(topic.subscription("loop"), rule=first, forward_to="topic")
+    entities.create_subscription(topic.subscription("other"))
+    service_bus.send(topic, [Message(b"m")])
+    assert [m.properties.get("round") for m in service_bus.peek(topic.subscription("other"))] == [None, 1]
+    assert service_bus.peek(topic.subscription("loop").dead_letter) == []
+
+
+def test_two_subscriptions_that_forward_to_their_topic_end_at_the_hop_limit(namespace):
+    """SB-173: each copy of one is published to both, so that there are 2 + 4 + 8 + 16 + 32 copies, of which the last 32 stay."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    loops = [topic.subscription(name) for name in ("a", "b")]
+    for loop in loops:
+        entities.create_subscription(loop, forward_to="topic")
+    service_bus.send(topic, [Message(b"m")])
+    while service_bus.sweeps.forward_messages()["forwarded"]:
+        pass
+    assert [len(service_bus.peek(loop.dead_letter, max_count=99)) for loop in loops] == [16, 16]
+    assert all(service_bus.peek(loop) == [] and ledger_agrees(loop) for loop in loops)
+
+
+def test_dead_letters_that_are_forwarded_to_their_queue_are_delivered_again(make_queue):
+    """SB-173, SB-178: four times; then they are in the transfer dead-letter queue (SB-917)."""
+    queue = make_queue(max_delivery_count=1)
+    entities.update_queue(queue, forward_dead_lettered_messages_to=queue.path)
+    service_bus.send(queue, [Message(b"m")])
+    for number in range(1, 6):
+        (message,) = service_bus.receive(queue, 9)
+        assert (message.sequence_number, message.delivery_count) == (number, 0)
+        service_bus.abandon(queue, [message.lock_token])
+    assert service_bus.peek(queue) == [] == service_bus.peek(queue.dead_letter)
+    (stuck,) = service_bus.receive(queue.transfer_dead_letter, 9)
+    assert hop_limit_reached(stuck) and stuck.enqueued_sequence_number == 1
+    assert service_bus.sweeps.forward_messages() == {"forwarded": 0}
+    assert ledger_agrees(queue) and bounds_hold(queue)
+
+
+def test_expired_messages_come_back_where_dead_letters_are_forwarded_to_their_queue(make_queue, step):
+    """SB-173, SB-178: with their time-to-live, so that they expire again."""
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    entities.update_queue(queue, forward_dead_lettered_messages_to=queue.path)
+    service_bus.send(queue, [Message(b"m", time_to_live=MINUTE)])
+    for number in range(1, 6):
+        assert [m.sequence_number for m in service_bus.peek(queue)] == [number]
+        step(2 * MINUTE)
+        assert sweeps.expire_messages()["expired"] == 1
+        service_bus.sweeps.forward_messages()
+    assert service_bus.peek(queue) == [] == service_bus.peek(queue.dead_letter)
+    assert bodies(service_bus.peek(queue.transfer_dead_letter)) == ["m"] and ledger_agrees(queue)
+
+
+def test_a_dead_letter_of_a_subscription_can_be_published_again_by_its_topic(namespace):
+    """SB-176, SB-178."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    loop, other = topic.subscription("loop"), topic.subscription("other")
+    entities.create_subscription(loop, forward_dead_lettered_messages_to="topic")
+    entities.create_subscription(other)
+    service_bus.send(topic, [Message(b"m")])
+    (message,) = service_bus.receive(loop, 9)
+    service_bus.dead_letter(loop, [message.lock_token], "why")
+    for copies in (service_bus.receive(loop, 9), service_bus.receive(other, 9)[1:]):
+        assert [(m.body, m.properties["DeadLetterReason"]) for m in copies] == [(b"m", "why")]
+    assert ledger_agrees(loop) and ledger_agrees(other)
+
+
+def test_a_loop_through_messages_and_dead_letters_ends_at_the_hop_limit(make_queue):
+    """SB-173, SB-917: both forwards count the same hops."""
+    queue = make_queue()
+    entities.update_queue(queue, forward_to=queue.path, forward_dead_lettered_messages_to=queue.path)
+    service_bus.send(queue, [Message(b"m")])
+    service_bus.sweeps.forward_messages()
+    assert service_bus.peek(queue) == [] == service_bus.peek(queue.dead_letter)
+    assert bodies(service_bus.peek(queue.transfer_dead_letter)) == ["m"] and ledger_agrees(queue)
+
+
+@pytest.fixture
+def deadlocks(monkeypatch):
+    """The statements that PostgreSQL ended because of a deadlock."""
+    found, rows_of = [], driver._rows_of
+
+    def noted(step, connection):
+        try:
+            return rows_of(step, connection)
+        except DeadlockDetected:
+            found.append(step)
+            raise
+
+    monkeypatch.setattr(driver, "_rows_of", noted)
+    return found
+
+
+def in_threads(*calls):
+    """Make these calls at once; returns their results."""
+
+    def closing(call):
+        try:
+            return call()
+        finally:
+            connections.close_all_of_this_thread()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result(60) for future in [pool.submit(closing, call) for call in calls]]
+
+
+def dead_letter_some(address, requires_session) -> int:
+    """Receive and dead-letter some messages; returns how many."""
+    if not requires_session:
+        messages = service_bus.receive(address, 5)
+    else:
+        try:
+            session = service_bus.accept_session(address, max_count=5)
+        except NoSessionAvailable:
+            return 0
+        messages = session.messages
+    settled = service_bus.dead_letter(address, [message.lock_token for message in messages]).settled if messages else []
+    if requires_session:
+        service_bus.close_session(session)
+    return len(settled)
+
+
+@pytest.mark.parametrize("requires_session", [False, True])
+def test_loops_neither_deadlock_nor_lose_messages_under_concurrency(namespace, requires_session, deadlocks):
+    """SB-173, SB-176: senders, receivers that dead-letter, and sweeps at once, on a queue that forwards its messages to itself,
+    one that forwards its dead letters to itself, and two subscriptions that forward to their topic."""
+    loop, again, topic = (EntityAddress(namespace, name) for name in ("loop", "again", "topic"))
+    entities.create_queue(loop, forward_to="loop", requires_session=requires_session)
+    entities.create_queue(again, forward_dead_lettered_messages_to="again", requires_session=requires_session)
+    entities.create_topic(topic)
+    twice = [topic.subscription(name) for name in ("a", "b")]
+    for subscription in twice:
+        entities.create_subscription(subscription, forward_to="topic", requires_session=requires_session)
+    done, messages, received = threading.Event(), 12, []
+
+    def send():
+        for i in range(messages // 3):
+            for address in (topic, loop, again):
+                service_bus.send(address, [Message(b"%d" % i, session_id=f"s{i % 3}")])
+
+    def receive():
+        while sum(received) < 5 * messages:
+            received.append(dead_letter_some(again, requires_session))
+
+    def sweep():
+        while not done.is_set():
+            service_bus.sweeps.forward_messages(namespace=namespace)
+
+    def work():
+        in_threads(send, send, send, receive, receive)
+        done.set()
+
+    in_threads(work, sweep, sweep)
+    while service_bus.sweeps.forward_messages(namespace=namespace)["forwarded"]:
+        pass
+    assert deadlocks == [] and sum(received) == 5 * messages
+    assert len(service_bus.peek(loop.dead_letter, max_count=99)) == messages
+    assert len(service_bus.peek(again.transfer_dead_letter, max_count=99)) == messages
+    for subscription in twice:
+        assert len(service_bus.peek(subscription.dead_letter, max_count=999)) == 16 * messages
+    for address in (loop, again, *twice):
+        assert service_bus.peek(address) == [] and ledger_agrees(address) and bounds_hold(address)
+
+
+def test_messages_of_sessions_are_forwarded_whether_the_destination_has_sessions_or_not(make_queue):
+    """SB-175: in order, with their session."""
+    with_sessions, without = make_queue(requires_session=True), make_queue()
+    for target in (with_sessions, without):
+        source = make_queue(requires_session=True, forward_to=target.path)
+        service_bus.send(source, [Message(b"%d" % i, session_id=f"s{i % 2}") for i in range(4)])
+        assert service_bus.peek(source) == [] and service_bus.peek(source.dead_letter) == [] and ledger_agrees(source)
+        with pytest.raises(NotAllowed, match="forwarded to"):
+            service_bus.accept_session(source)
+        with pytest.raises(NotAllowed, match="forwarded to"):
+            service_bus.accept_session(source, "s0")
+    assert [bodies(service_bus.accept_session(with_sessions, s, max_count=9).messages) for s in ("s0", "s1")] == [
+        ["0", "2"],
+        ["1", "3"],
+    ]
+    assert [(m.body, m.session_id) for m in service_bus.receive(without, 9)] == [
+        (b"0", "s0"), (b"1", "s1"), (b"2", "s0"), (b"3", "s1"),
+    ]  # fmt: skip
+    assert ledger_agrees(with_sessions) and ledger_agrees(without)
+
+
+def test_sessions_that_wait_are_forwarded_when_forwarding_is_set(make_queue):
+    """SB-175: also the messages that were locked, when their lock ends; deferred ones stay."""
+    target, source = make_queue(), make_queue(requires_session=True)
+    service_bus.send(source, [Message(b"%d" % i, session_id="s") for i in range(4)])
+    service_bus.send(source, [Message(b"other", session_id="other")])
+    session = service_bus.accept_session(source, "s", max_count=2)
+    locked, deferred = session.messages
+    service_bus.defer(source, [deferred.lock_token])
+    entities.update_queue(source, forward_to=target.path)
+    service_bus.sweeps.forward_messages()
+    assert bodies(service_bus.peek(target)) == ["2", "3", "other"]
+    service_bus.abandon(source, [locked.lock_token])
+    service_bus.close_session(session)
+    service_bus.sweeps.forward_messages()
+    service_bus.sweeps.forget_sessions()
+    assert bodies(service_bus.peek(target)) == ["2", "3", "other", "0"]
+    assert [m.body for m in service_bus.peek(source)] == [b"1"]
+    assert ledger_agrees(source) and bounds_hold(source)
+    entities.update_queue(source, forward_to=None)
+    service_bus.send(source, [Message(b"later", session_id="s")])
+    assert bodies(service_bus.accept_session(source, max_count=9).messages) == ["later"]
+
+
+def test_dead_letters_of_sessions_are_forwarded(make_queue):
+    """SB-175, SB-178: the sessions themselves are received as before."""
+    target = make_queue(requires_session=True)
+    source = make_queue(requires_session=True, forward_dead_lettered_messages_to=target.path)
+    service_bus.send(source, [Message(b"bad", session_id="s"), Message(b"good", session_id="s")])
+    bad, good = service_bus.accept_session(source, max_count=9).messages
+    service_bus.dead_letter(source, [bad.lock_token], "why")
+    service_bus.complete(source, [good.lock_token])
+    assert bodies(service_bus.accept_session(target, "s", max_count=9).messages) == ["bad"]
+    assert ledger_agrees(source) and ledger_agrees(target)
+
+
+def test_messages_without_a_session_are_dead_lettered_at_a_subscription_that_forwards_to_sessions(make_queue, namespace):
+    """SB-174, SB-175."""
+    target, topic = make_queue(requires_session=True), EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    subscription = topic.subscription("s")
+    entities.create_subscription(subscription, forward_to=target.path)
+    service_bus.send(topic, [Message(b"none"), Message(b"some", session_id="s")])
+    (dead,) = service_bus.receive(subscription.dead_letter, 5)
+    assert (dead.body, dead.dead_letter_reason) == (b"none", "Session ID is null.")
+    assert bodies(service_bus.accept_session(target, max_count=5).messages) == ["some"]
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,18 @@ def test_scheduled_messages_keep_a_topic_alive(brief_topic, step):
     assert is_there(brief_topic)
 
 
+@pytest.mark.parametrize("to", ["other", "source"])
+def test_auto_delete_on_idle_is_not_acted_on_while_a_queue_forwards(namespace, step, to):
+    """SB-193: also to itself; forwarding its dead letters only does not keep it."""
+    source, dead = EntityAddress(namespace, "source"), EntityAddress(namespace, "dead")
+    entities.create_queue(EntityAddress(namespace, "other"))
+    entities.create_queue(source, forward_to=to, auto_delete_on_idle=5 * MIN)
+    entities.create_queue(dead, forward_dead_lettered_messages_to="other", auto_delete_on_idle=5 * MIN)
+    step(timedelta(days=1))
+    assert is_there(source) and not is_there(dead)
+    assert entities.get_queue(source).settings.auto_delete_on_idle == 5 * MIN
+
+
 def test_a_forwarding_subscription_keeps_itself_and_its_topic_alive(brief_topic, queue, step):
     """SB-193: it is as good as a receiver that never leaves."""
     entities.create_subscription(brief_topic.subscription("f"), forward_to=queue.path, auto_delete_on_idle=5 * MIN)

@@ -196,6 +196,21 @@ def test_an_entity_can_forward_to_a_later_entity_of_the_file(importing):
     assert {line.split()[0] for line in out} == {"unchanged"}
 
 
+def test_a_file_may_have_loops_and_forwards_of_sessions(importing):
+    """SB-175, SB-176."""
+    content = topics(
+        {"Name": "t", "Subscriptions": [{"Name": "s", "Properties": {"ForwardTo": "T", "RequiresSession": True}}]},
+        queues=[{"Name": "q", "Properties": {"ForwardTo": "Q", "ForwardDeadLetteredMessagesTo": "q", "RequiresSession": True}}],
+    )
+    importing(content)
+    queue = entities.get_queue(EntityAddress("ns", "q")).settings
+    assert (queue.forward_to, queue.forward_dead_lettered_messages_to, queue.requires_session) == ("q", "q", True)
+    subscription = entities.get_subscription(EntityAddress("ns", "t").subscription("s")).settings
+    assert (subscription.forward_to, subscription.requires_session) == ("t", True)
+    out, _ = importing(content)
+    assert {line.split()[0] for line in out} == {"unchanged"}
+
+
 def test_a_refusal_of_the_broker_names_the_path_in_the_file(importing):
     with pytest.raises(CommandError) as refused:
         importing(queues({"Name": "q"}, {"Name": "p", "Properties": {"ForwardTo": "nowhere"}}))

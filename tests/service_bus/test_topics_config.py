@@ -494,36 +494,41 @@ def test_a_destination_must_exist_and_keeps_its_spelling(setting):
 
 
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_an_entity_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
+def test_an_entity_can_forward_to_itself_and_a_subscription_to_its_topic(setting):
+    """SB-176: also one that is being created; the path is spelled as the entity's."""
+    new = EntityAddress("space", "New")
+    made = entities.create_queue(new, **named(setting, "new"))
+    assert getattr(made.settings, setting) == "New" and entities.get_queue(new) == made
     entities.create_queue(ORDERS)
-    for address, to, said in (
-        (ORDERS, "ORDERS", "cannot forward to itself"),
-        (ALL, "news", "cannot forward to its own topic"),
-        (ORDERS, "News/Subscriptions/All", "reserved for the subscriptions of a topic"),
-    ):
-        with pytest.raises(InvalidArgument, match=said) as refused:
-            entities.update_entity(address, **named(setting, to))
-        assert refused.value.name == setting
-    with pytest.raises(InvalidArgument, match="cannot forward to itself"):
-        entities.create_queue(EntityAddress("space", "new"), **named(setting, "New"))
-    assert getattr(entities.update_queue(ORDERS, **named(setting, "news")).settings, setting) == "News"
+    assert getattr(entities.update_queue(ORDERS, **named(setting, "ORDERS")).settings, setting) == "orders"
+    assert getattr(entities.update_subscription(ALL, **named(setting, "news")).settings, setting) == "News"
+    made = entities.create_subscription(NEWS.subscription("s"), **named(setting, "NEWS"))
+    assert getattr(made.settings, setting) == "News"
 
 
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_an_entity_with_sessions_cannot_forward_but_can_be_a_destination(setting):
+def test_an_entity_cannot_forward_to_a_subscription(setting):
+    """SB-177: not even to itself."""
+    for forward in ("News/Subscriptions/All", "News/Subscriptions/s"):
+        with pytest.raises(InvalidArgument, match="reserved for the subscriptions of a topic") as refused:
+            entities.update_subscription(ALL, **named(setting, forward))
+        assert refused.value.name == setting
+
+
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_an_entity_with_sessions_can_forward_and_be_a_destination(setting):
     """SB-175."""
     entities.create_queue(ORDERS, requires_session=True)
     entities.update_subscription(ALL, **named(setting, "orders"))
     entities.create_queue(EntityAddress("space", "plain"))
-    with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
-        entities.update_queue(ORDERS, **named(setting, "plain"))
-    with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
-        entities.create_subscription(NEWS.subscription("s"), requires_session=True, **named(setting, "plain"))
+    assert getattr(entities.update_queue(ORDERS, **named(setting, "plain")).settings, setting) == "plain"
+    made = entities.create_subscription(NEWS.subscription("s"), requires_session=True, **named(setting, "plain"))
+    assert made.settings.requires_session and getattr(made.settings, setting) == "plain"
 
 
 def test_an_update_may_repeat_a_fixed_setting_but_not_change_it():
     entities.create_queue(ORDERS, requires_session=True)
-    fixed = {"requires_session": True, "requires_duplicate_detection": False}
+    fixed: dict[str, Any] = {"requires_session": True, "requires_duplicate_detection": False}
     updated = entities.update_queue(ORDERS, **fixed, max_delivery_count=3).settings
     assert (updated.requires_session, updated.requires_duplicate_detection, updated.max_delivery_count) == (True, False, 3)
     for name, value in fixed.items():

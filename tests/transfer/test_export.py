@@ -97,6 +97,15 @@ def test_every_kind_of_object_is_imported_as_it_was_exported(namespace, step):
     assert service_bus.send(EntityAddress(copy, "plain"), [Message(b"x", message_id="once"), Message(b"y")]) == [None, 4]
 
 
+def test_loops_and_forwards_of_sessions_are_imported(namespace):
+    """SB-175, SB-176."""
+    topic = EntityAddress(namespace, "news")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("loop"), forward_to="news", forward_dead_lettered_messages_to="news")
+    entities.create_queue(EntityAddress(namespace, "q"), requires_session=True, forward_to="q")
+    assert content(exported(copied(namespace))) == content(exported(namespace))
+
+
 def test_imported_messages_keep_their_state(make_queue, step):
     queue = make_queue(max_delivery_count=2)
     service_bus.send(queue, [Message(str(i).encode()) for i in range(6)])

@@ -113,6 +113,8 @@ SERVICE_BUS = {
     ),
     "status": lambda ns: entities.set_status(_orders(ns), EntityStatus.SEND_DISABLED),
     "a forward": lambda ns: entities.update_subscription(_all(ns), forward_to="audit"),
+    "a forward to itself": lambda ns: entities.update_queue(EntityAddress(ns, "audit"), forward_to="audit"),
+    "a forward to its topic": lambda ns: entities.update_subscription(_all(ns), forward_to="news"),
     "no forward": lambda ns: entities.update_subscription(_all(ns), forward_to=None),
     "a rule": lambda ns: entities.update_rule(_all(ns), Rule("big", compile_filter("size > 6"), compile_action("REMOVE size"))),
     "no rule": lambda ns: entities.delete_rule(_all(ns), "big"),

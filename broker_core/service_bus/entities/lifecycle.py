@@ -426,17 +426,15 @@ def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[
     """The settings with the named forwards spelled as their destinations' paths. Raises InvalidArgument for an invalid
     destination.
 
-    A destination must exist now, and may be deleted later (SB-177, SB-242). It must differ from the source and, for a
-    subscription, from its topic, which would be an immediate loop (SB-176).
+    A destination must exist now, and may be deleted later (SB-177, SB-242). It may be the entity itself, also one that is being
+    created, or a subscription's own topic; the hop limit ends such a loop (SB-173, SB-176).
     """
     for name in names:
         path = getattr(settings, name, None)
         if path is None:
             continue
-        sources = {address.path.lower(): "itself"} | ({address.topic.path.lower(): "its own topic"} if address.topic else {})
-        if path.lower() in sources:
-            raise InvalidArgument(name, f"'{address}' cannot forward to {sources[path.lower()]}")
-        rows = yield call("get_entity", namespace=address.namespace, path=path)
+        is_own = path.lower() == address.path.lower()
+        rows: list[Any] = [address] if is_own else (yield call("get_entity", namespace=address.namespace, path=path))
         if not rows:
             raise InvalidArgument(name, f"'{path}' is not a queue or topic of '{address.namespace}'; create it first")
         settings = replace(settings, **{name: rows[0].path})

@@ -29,7 +29,6 @@ from .entity_settings import (
     check_path,
     check_setting,
     check_subscription_name,
-    new_settings,
 )
 from .filters import Action, CorrelationFilter, Filter, Rule, check_rule_name, compile_action, compile_filter
 from .limits import STRICT, Limits
@@ -309,14 +308,11 @@ class _Reader:
         properties = self._members(members.get("Properties", _Object()), path, known) or {}
         detects = properties.get("RequiresDuplicateDetection") is True
         settings = {n: v for n, v in self.defaults.items() if n in SETTINGS_OF[kind] and (detects or SERVICE_NAMES[n] != _WINDOW)}
-        before = len(self.problems)
         for key, value in properties.items():
             if key == _WINDOW and not detects:
                 self._try_make(f"{path}.{key}", partial(self._duration, _WINDOW, value))
             else:
                 self._property(kind, settings, key, value, f"{path}.{key}")
-        if len(self.problems) == before:
-            self._check_combination(kind, settings, path)
         return settings
 
     def _property(self, kind: EntityKind, settings: dict[str, Any], key: str, value: Any, path: str) -> None:
@@ -336,12 +332,6 @@ class _Reader:
             settings[name] = check_setting(name, value, self.limits, kind)
         except InvalidArgument as exc:
             self._reject(path, exc.problem)
-
-    def _check_combination(self, kind: EntityKind, settings: dict[str, Any], path: str) -> None:
-        try:
-            new_settings(kind, settings, self.limits)
-        except InvalidArgument as exc:
-            self._reject(f"{path}.{SERVICE_NAMES[exc.name]}", exc.problem)
 
     def _duration(self, name: str, value: Any) -> timedelta | None:
         if not isinstance(value, str):

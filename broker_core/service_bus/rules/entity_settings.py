@@ -157,7 +157,7 @@ def changed_settings(
 
     An entity that forwards is never idle; its AutoDeleteOnIdle is kept, and takes effect when it no longer forwards (SB-193).
     A setting that is fixed after creation may be given if it keeps its value. Raises InvalidArgument for an unknown setting, a
-    changed fixed one, a value out of range, a feature that the tier lacks, or an invalid combination.
+    changed fixed one, a value out of range, or a feature that the tier lacks.
     """
     kind = kind_of(current)
     for name in changes:
@@ -169,10 +169,7 @@ def changed_settings(
             raise InvalidArgument(name, _why_not_settable(name, kind, creating))
     for name, value in checked.items():
         _check_tier_has(name, value, limits)
-    settings = replace(current, **checked)
-    if not checked.keys().isdisjoint((*FORWARDS, "requires_session")):
-        _check_forwards_without_sessions(settings)
-    return settings
+    return replace(current, **checked)
 
 
 def check_tier(settings: Settings, limits: Limits) -> None:
@@ -289,13 +286,6 @@ def _check_tier_has(name: str, value: Any, limits: Limits) -> None:
     feature = _FEATURES.get(name)
     if feature and value and not getattr(limits, feature):
         raise InvalidArgument(name, f"is not available {_in(limits)}; use Standard or Premium")
-
-
-def _check_forwards_without_sessions(settings: Settings) -> None:
-    """An entity that forwards has no receivers, so its sessions could not be accepted (SB-175)."""
-    for name in FORWARDS:
-        if getattr(settings, "requires_session", False) and getattr(settings, name):
-            raise InvalidArgument(name, "an entity that requires sessions cannot forward its messages or dead letters (SB-175)")
 
 
 def _in(limits: Limits) -> str:

@@ -265,11 +265,10 @@ def test_null_means_the_default_where_the_default_is_off(key):
     assert read(with_properties(**{key: None})).problems == []
 
 
-def test_incompatible_settings_are_named_by_their_path():
+@pytest.mark.parametrize("forward", ["ForwardTo", "ForwardDeadLetteredMessagesTo"])
+def test_an_entity_with_sessions_may_forward(forward):
     """SB-175."""
-    (problem,) = read(with_properties(RequiresSession=True, ForwardTo="other")).problems
-    assert problem.path == f"{QUEUE}.Properties.ForwardTo"
-    assert "sessions" in problem.text
+    assert read(with_properties(RequiresSession=True, **{forward: "other"})).problems == []
 
 
 def test_each_kind_has_its_own_properties():
