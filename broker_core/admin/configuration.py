@@ -17,13 +17,9 @@ from broker_core.common.types import Behaviour, EntityKind, Family
 from broker_core.model_admin import UseCaseAdmin, actor_of, address_of, entity_parts
 from broker_core.models import Entity, Namespace
 from broker_core.service_bus import entities
-from broker_core.service_bus.rules.entity_settings import (
-    ALL_SETTINGS,
-    DURATIONS,
-    FIXED,
-    SETTINGS_OF,
-    default_settings,
-)
+from broker_core.service_bus.forms import FORM_SETTINGS
+from broker_core.service_bus.rules.entity_settings import DURATIONS, FIXED, SETTINGS_OF, default_settings
+from broker_core.service_bus.rules.kept_properties import effective_kept
 from broker_core.store.use_cases import UseCase
 
 from .forms import OTHER_QUEUES, EntityForm, NamespaceForm
@@ -176,13 +172,15 @@ class EntityAdmin(UseCaseAdmin):
             *("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "peek_shows_default_expiry"),
             *("history_level", "hidden"),
         )
-        settings = SETTINGS_OF[EntityKind(obj.kind)] if obj else ALL_SETTINGS
+        settings = [name for name in FORM_SETTINGS if obj is None or name in SETTINGS_OF[EntityKind(obj.kind)]]
         ours, service = [n for n in own if n in settings], [n for n in settings if n not in own]
         about = ["namespace", "path", "family", "kind", "created_at", "updated_at"] if obj else ["new_kind", "namespace", "path"]
+        kept = [("Kept for clients, without effect", {"fields": ["kept"]})] if obj else []
         return [
             (None, {"fields": about}),
             ("Service Bus settings", {"fields": service}),
             ("Vitrine's own settings", {"fields": ours}),
+            *kept,
         ]
 
     def get_readonly_fields(self, request, obj=None):
@@ -191,7 +189,7 @@ class EntityAdmin(UseCaseAdmin):
         if part := entity_parts.get(obj.family):
             return ["namespace", "path", "family", "created_at", "updated_at", *part.read_only]
         fixed = [name for name in FIXED if name in SETTINGS_OF[EntityKind(obj.kind)]]
-        return ["namespace", "path", "family", "kind", "created_at", "updated_at", *fixed]
+        return ["namespace", "path", "family", "kind", "created_at", "updated_at", "kept", *fixed]
 
     def get_queryset(self, request):
         return super().get_queryset(request).filter(deleted_at=None)
@@ -211,6 +209,11 @@ class EntityAdmin(UseCaseAdmin):
     @admin.display(description="effective")
     def effective_settings(self, obj):
         return json.dumps(obj.effective, ensure_ascii=False)
+
+    @admin.display(description="properties")
+    def kept(self, obj):
+        properties = effective_kept(EntityKind(obj.kind), obj.kept_properties)
+        return ", ".join(f"{name} {str(value).lower()}" for name, value in properties.items())
 
     @admin.display(ordering="path")
     def address(self, obj):
@@ -250,7 +253,7 @@ class EntityAdmin(UseCaseAdmin):
             EntityKind.TOPIC: entities.create_topic,
             EntityKind.SUBSCRIPTION: entities.create_subscription,
         }
-        settings = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind]}
+        settings = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind] if name in FORM_SETTINGS}
         own = {
             name: value for name, value in settings.items() if value != default_settings(kind)[name]
         }  # unchanged ones take the tier's default
@@ -261,7 +264,7 @@ class EntityAdmin(UseCaseAdmin):
         if (part := entity_parts.get(obj.family)) and part.change:
             part.change(obj, form, actor)
             return
-        changes = {name: form.cleaned_data[name] for name in form.changed_data if name in ALL_SETTINGS}
+        changes = {name: form.cleaned_data[name] for name in form.changed_data if name in FORM_SETTINGS}
         entities.update_entity(address_of(obj), actor=actor, **changes)
 
     def delete_one(self, request, obj):

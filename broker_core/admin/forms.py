@@ -13,7 +13,7 @@ from broker_core.common.types import EntityAddress, EntityKind, Family
 from broker_core.form_fields import DurationField
 from broker_core.models import Entity, Namespace
 from broker_core.service_bus.configured_limits import limits
-from broker_core.service_bus.forms import DEFAULTS, EntitySettingsForm
+from broker_core.service_bus.forms import DEFAULTS, FORM_SETTINGS, EntitySettingsForm
 from broker_core.service_bus.rules import entity_settings
 
 # Queues of the other families, which are created with their family's defaults.
@@ -30,7 +30,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
 
     class Meta:
         model = Entity
-        fields = ["namespace", "path", *entity_settings.ALL_SETTINGS]
+        fields = ["namespace", "path", *FORM_SETTINGS]
         help_texts = {"path": "For a subscription: topic/Subscriptions/name."}
 
     def __init__(self, *args, instance: Entity | None = None, **kwargs):
@@ -51,7 +51,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
             return cleaned
         kind = EntityKind(new_kind)
         for name in self.changed_data:
-            if name in entity_settings.ALL_SETTINGS and name in cleaned:
+            if name in FORM_SETTINGS and name in cleaned:
                 self._check(name, lambda n=name: self._checked(n, cleaned[n], kind))
         if "path" in self.changed_data and "path" in cleaned:
             self._check("path", lambda: self._check_path(cleaned.get("namespace"), cleaned["path"], kind))
@@ -59,7 +59,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
 
     def _clean_other(self, family: FamilyDefinition, cleaned: dict) -> None:
         """Validate a queue of another family, which is created from its name only."""
-        for name in entity_settings.ALL_SETTINGS:
+        for name in FORM_SETTINGS:
             if name in self.changed_data and cleaned.get(name) not in (None, "", DEFAULTS[name]):
                 self.add_error(name, f"A {family.queue_noun} does not have this setting; leave it unchanged.")
         if "path" in cleaned:

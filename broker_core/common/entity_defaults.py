@@ -30,4 +30,5 @@ ENTITY_DEFAULTS: Mapping[str, Any] = {
     "peek_shows_default_expiry": None,  # likewise
     "history_level": HistoryLevel.FULL,
     "hidden": False,
+    "kept_properties": {},
 }

@@ -163,6 +163,7 @@ class Migration(migrations.Migration):
                 ),
                 ("history_level", models.SmallIntegerField(choices=[(0, "off"), (1, "lifecycle"), (2, "full")], default=2)),
                 ("hidden", models.BooleanField(default=False)),
+                ("kept_properties", models.JSONField(blank=True, db_default={}, default=dict, editable=False)),
                 ("protected", models.BooleanField(db_default=False, default=False, editable=False)),
                 ("options", models.JSONField(blank=True, db_default={}, default=dict, editable=False)),
                 ("effective", models.JSONField(blank=True, db_default={}, default=dict, editable=False)),

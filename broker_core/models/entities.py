@@ -87,6 +87,7 @@ class Entity(models.Model):
         choices=[(level, level.name.lower()) for level in HistoryLevel], default=HistoryLevel.FULL
     )
     hidden = models.BooleanField(default=False)
+    kept_properties = models.JSONField(default=dict, db_default={}, blank=True, editable=False)  # without effect (SB-940)
     protected = models.BooleanField(default=False, db_default=False, editable=False)  # deleting is refused
     options = models.JSONField(default=dict, db_default={}, blank=True, editable=False)  # settings that only its family has
     effective = models.JSONField(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker_core.common.entity_defaults import ENTITY_DEFAULTS
 from broker_core.common.types import Family
 
-_STORED_AS = {"status": str, "expiry_mode": str, "history_level": int}
+_STORED_AS: Mapping[str, Callable[[Any], Any]] = {
+    "status": str,
+    "expiry_mode": str,
+    "history_level": int,
+    "kept_properties": json.dumps,
+}
 
 
 def entity_columns(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.rules.emulator_config import NamespacePlan, Plan, QueuePlan, SubscriptionPlan, TopicPlan
 from broker_core.service_bus.rules.entity_settings import (
     FORWARDS,
+    KEPT,
     OURS,
     SERVICE_NAMES,
     Settings,
@@ -22,6 +23,7 @@ from broker_core.service_bus.rules.entity_settings import (
     values_of,
 )
 from broker_core.service_bus.rules.filters import rule_to_json
+from broker_core.service_bus.rules.kept_properties import FIXED_KEPT, effective_kept
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.use_cases import UseCase, use_case
 
@@ -35,6 +37,7 @@ _CREATE: dict[EntityKind, UseCase[..., Any]] = {
 }
 
 
+_KEYS = {**SERVICE_NAMES, **{name: name for name in FIXED_KEPT}}  # of the file, by the names in errors
 _Planned = QueuePlan | TopicPlan | SubscriptionPlan
 
 
@@ -145,7 +148,7 @@ def _update(target: _Target, actor: Actor | None) -> Steps:
             current.address, actor=actor, **{name: after for name, (_, after) in differing.items()}
         )
     did = "created" if target.created else "updated" if differing else "unchanged"
-    change = Change(did, str(target.kind), str(target.address), {} if target.created else differing)
+    change = Change(did, str(target.kind), str(target.address), {} if target.created else _by_property(target.kind, differing))
     return [change, *(yield from _rules(target, actor))]
 
 
@@ -155,6 +158,13 @@ def _differing(current: Entity, target: _Target) -> dict[str, tuple]:
         raise NotAllowed(f"'{current.address}' is a {current.kind}, not a {target.kind}. Delete it or choose another name.")
     before, after = values_of(current.settings), values_of(target.settings)
     return {n: (before[n], after[n]) for n in before if n not in OURS and _normalized(n, before[n]) != _normalized(n, after[n])}
+
+
+def _by_property(kind: EntityKind, differing: dict[str, tuple]) -> dict[str, tuple]:
+    """The differences, with the kept properties one by one."""
+    before, after = (effective_kept(kind, kept) for kept in differing.get(KEPT, ({}, {})))
+    kept = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+    return {name: pair for name, pair in differing.items() if name != KEPT} | kept
 
 
 def _normalized(name: str, value):
@@ -202,7 +212,7 @@ def _with_location(where: str, steps: Steps) -> Steps:
     except BrokerError as exc:
         if where and not exc.where:
             exc.where, problem = where, exc.message
-            if isinstance(exc, InvalidArgument) and (setting := SERVICE_NAMES.get(exc.name)):
+            if isinstance(exc, InvalidArgument) and (setting := _KEYS.get(exc.name)):
                 exc.where, problem = f"{where}.Properties.{setting}", exc.problem
             exc.message = f"{exc.where}: {problem}"
         raise

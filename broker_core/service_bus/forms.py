@@ -22,7 +22,7 @@ _NAME = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
 
 
 class EntitySettingsForm(forms.Form):
-    """All settings of one kind of entity.
+    """The settings of one kind of entity that have an effect.
 
     kind: None: the form has the settings of all kinds, and the kind is chosen in it.
     existing: the entity exists; settings that are fixed at creation are shown read-only.
@@ -107,7 +107,7 @@ class EntitySettingsForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.kind = kind
         names = ALL_SETTINGS if kind is None else SETTINGS_OF[kind]
-        for name in [n for n in ALL_SETTINGS if n in self.fields and n not in names]:
+        for name in [n for n in FORM_SETTINGS if n in self.fields and n not in names]:
             del self.fields[name]
         allowed = limits()
         for name in [n for n in names if n in self.fields]:
@@ -121,3 +121,6 @@ class EntitySettingsForm(forms.Form):
             if existing and name in FIXED:
                 field.disabled = True
                 field.help_text = f"Cannot be changed after the {kind} is created."
+
+
+FORM_SETTINGS = tuple(name for name in ALL_SETTINGS if name in EntitySettingsForm.base_fields)

@@ -20,7 +20,7 @@ from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unch
 from broker_core.service_bus.entities.kinds import Entity, as_parameters
 from broker_core.service_bus.entities.lifecycle import settings_after
 from broker_core.service_bus.entities.rows import lock_entity
-from broker_core.service_bus.rules.entity_settings import Settings, resolved, values_of
+from broker_core.service_bus.rules.entity_settings import KEPT, Settings, resolved, values_of
 from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -159,6 +159,8 @@ def _notes(current: Entity, after: Settings, effective: Mapping[str, Any]) -> It
         yield "The default applies only to messages that have no time-to-live (SB-023, SB-921)."
     if "expiry_mode" in changed:
         yield f"Expired messages, which are never delivered, are removed in the mode {effective['expiry_mode']} (SB-902)."
+    if KEPT in changed:
+        yield "Properties that are kept for clients have no effect on messages (SB-940)."
     if "peek_shows_default_expiry" in changed:
         every = effective["peek_shows_default_expiry"]
         which = "of every message that expires" if every else "only of a message with a time-to-live of its own"

@@ -16,6 +16,7 @@ from broker_core.service_bus.rules.entity_settings import (
     DURATIONS,
     FIXED,
     FORWARDS,
+    KEPT,
     MAY_BE_NEVER,
     SERVICE_NAMES,
     SETTINGS_OF,
@@ -26,6 +27,7 @@ from broker_core.service_bus.rules.entity_settings import (
     values_of,
 )
 from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, rule_from_json, rule_to_json
+from broker_core.service_bus.rules.kept_properties import FIXED_KEPT, KEPT_OF, check_kept, effective_kept
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
@@ -50,7 +52,7 @@ def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps:
 def described(row: Any) -> dict[str, Any]:
     """The settings of the entity's kind."""
     settings = {name: _setting(value) for name, value in values_of(from_row(row).settings).items()}
-    return {"settings": {name: value for name, value in settings.items() if value is not None}}
+    return {"settings": {name: value for name, value in settings.items() if value not in (None, {})}}
 
 
 def message_fields(row: Any) -> dict[str, Any]:
@@ -146,9 +148,17 @@ _CREATE: Mapping[str, Any] = {
 }
 
 
+def _arguments(item: Item, values: Mapping[str, Any]) -> dict[str, Any]:
+    """These values of an entity as arguments of the use cases, which change all kept properties at once."""
+    kept = {name: item.values[name] for name in KEPT_OF[EntityKind(item.kind)]}
+    settings = {name: value for name, value in values.items() if name not in kept}
+    return settings if len(settings) == len(values) else settings | {KEPT: kept}
+
+
 class Updater(part.Updater):
-    """Changes entities, rules and shared-access policies. A new subscription gets the rules of the file only; a new policy gets
-    the keys of the file, if it has some, and those of existing policies stay."""
+    """Changes entities, rules and shared-access policies. Kept properties are compared one by one, like settings. A new
+    subscription gets the rules of the file only; a new policy gets the keys of the file, if it has some, and those of existing
+    policies stay."""
 
     own_lines = frozenset({"rule", "policy"})
 
@@ -159,7 +169,12 @@ class Updater(part.Updater):
             if name not in SETTINGS_OF[kind]:
                 content.refuse("settings", f"'{name}' is not a setting of a {kind}")
         read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in values.items()}
-        return str(kind), default_settings(kind) | {n: None for n in MAY_BE_NEVER if n in SETTINGS_OF[kind]} | read
+        settings = default_settings(kind) | {n: None for n in MAY_BE_NEVER if n in SETTINGS_OF[kind]} | read
+        try:
+            kept = check_kept(kind, settings.pop(KEPT))
+        except InvalidArgument as exc:
+            content.refuse("settings", f"{KEPT}: {exc}")
+        return str(kind), settings | effective_kept(kind, kept)
 
     def item(self, kind: str, path: str, content: Fields) -> Item:
         name = content.text("name")
@@ -186,14 +201,15 @@ class Updater(part.Updater):
         return SERVICE_NAMES.get(name, name)
 
     def is_fixed(self, item: Item, name: str) -> bool:
-        return item.kind in _CREATE and name in FIXED
+        return item.kind in _CREATE and name in (*FIXED, *FIXED_KEPT)
 
     def effects(self, item: Item, changes: Mapping[str, Any], paths: frozenset[str]) -> Steps[tuple[Effect, ...]]:
         """A forward to an entity that does not exist yet has no effect on messages before the import."""
         known = {n: v for n, v in changes.items() if n not in FORWARDS or v is None or str(v).lower() in paths}
         if item.kind not in _CREATE or not known:
             return ()
-        return (yield from preview.preview.steps(self.address(item.path), **known, actor=self.actor)).effects
+        arguments = _arguments(item, known)
+        return (yield from preview.preview.steps(self.address(item.path), **arguments, actor=self.actor)).effects
 
     def create(self, item: Item) -> Steps[Mapping[str, Any]]:
         address = self.address(item.path)
@@ -206,7 +222,7 @@ class Updater(part.Updater):
             yield from entities.create_rule.steps(address, self._rule(item), actor=self.actor)
             return {}
         forwards = {name: value for name, value in item.values.items() if name in FORWARDS and value is not None}
-        settings = {name: value for name, value in item.values.items() if name not in FORWARDS}
+        settings = _arguments(item, {name: value for name, value in item.values.items() if name not in FORWARDS})
         yield from _CREATE[item.kind].steps(address, **settings, actor=self.actor)
         if item.kind == EntityKind.SUBSCRIPTION:
             yield from entities.delete_rule.steps(address, DEFAULT_RULE_NAME, actor=self.actor)
@@ -220,7 +236,7 @@ class Updater(part.Updater):
         elif item.kind == RULE:
             yield from entities.update_rule.steps(address, self._rule(item), actor=self.actor)
         else:
-            yield from entities.update_entity.steps(address, **changes, actor=self.actor)
+            yield from entities.update_entity.steps(address, **_arguments(item, changes), actor=self.actor)
 
     @staticmethod
     def _rule(item: Item) -> Any:

@@ -12,7 +12,7 @@ from broker_core import reads, service_bus
 from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
-from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
+from broker_core.service_bus.rules.entity_settings import KEPT, SERVICE_NAMES
 from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
 from explorer.frames.deploys import recent_deploys
@@ -196,4 +196,5 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
 
 def settings_of(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Setting]:
     """The settings by their Azure names, with the source of each value."""
-    return [Setting(SERVICE_NAMES[name], value, source_words(source, kind)) for name, (value, source) in effective.items()]
+    shown = {name: setting for name, setting in effective.items() if name != KEPT}
+    return [Setting(SERVICE_NAMES[name], value, source_words(source, kind)) for name, (value, source) in shown.items()]

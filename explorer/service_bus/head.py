@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import EntityRow
-from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
+from broker_core.service_bus.rules.entity_settings import KEPT, SERVICE_NAMES
 from explorer.charts.sparklines import Spark
 from explorer.frames.filtering import group_url
 from explorer.frames.head import OPERATOR, Glance, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
@@ -26,7 +26,7 @@ _SHOWN = {
 def head(entity: EntityRow, may: May, effective: Mapping[str, tuple[object, str]], spark: Spark | None) -> Head:
     glance = at_a_glance(effective, entity.kind)
     glance_names = {setting.name for setting in glance}
-    others = [source for name, (_, source) in effective.items() if SERVICE_NAMES[name] not in glance_names]
+    others = [source for name, (_, source) in effective.items() if name != KEPT and SERVICE_NAMES[name] not in glance_names]
     is_topic, is_subscription = entity.kind == EntityKind.TOPIC, entity.kind == EntityKind.SUBSCRIPTION
     return Head(
         icon=str(entity.kind),

@@ -21,12 +21,14 @@ from broker_core.service_bus import entities, preview
 from broker_core.service_bus.rules.entity_settings import (
     BY_BEHAVIOUR,
     FIXED,
+    KEPT,
     MAY_BE_NEVER,
     SERVICE_NAMES,
     SETTINGS_OF,
     SETTINGS_TYPE,
 )
 from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
+from broker_core.service_bus.rules.kept_properties import effective_kept
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed
 from explorer.frames.shell import Act, act, address_of, page, show_form
 from explorer.frames.well_known import used_first
@@ -195,7 +197,9 @@ def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to
 def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a revision in words, by their Azure names."""
     settings = _settings_in(columns, entity.kind)
-    return {SERVICE_NAMES[name]: _in_words(name, value) for name, value in settings.items() if name != "status"}
+    kept = effective_kept(entity.kind, settings.pop(KEPT, {}))
+    words = {SERVICE_NAMES[name]: _in_words(name, value) for name, value in settings.items() if name != "status"}
+    return words | {name: _in_words(name, value) for name, value in kept.items()}
 
 
 def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
@@ -203,7 +207,7 @@ def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
     if kind in list(EntityKind):
         if value is not None and name == "history_level":
             value = HistoryLevel(value).name.lower()
-        return SERVICE_NAMES[name], _in_words(name, value)
+        return SERVICE_NAMES.get(name, name), _in_words(name, value)
     if name == "filter":
         return "Filter", filter_text(filter_from_json(value))[0] if value else "none"
     if name == "action":

@@ -131,6 +131,7 @@ def test_settings_round_trip(space):
         user_metadata="ключ\n'quoted'",
         history_level=HistoryLevel.LIFECYCLE,
         hidden=True,
+        kept_properties={"EnablePartitioning": True, "EntityAvailabilityStatus": "Limited"},
     )
     assert entities.create_queue(ORDERS, wanted).settings == wanted
     assert entities.get_queue(ORDERS).settings == wanted
@@ -181,7 +182,10 @@ def test_an_update_changes_only_the_given_settings(space):
     assert entities.get_queue(ORDERS) == updated
 
 
-@pytest.mark.parametrize("change", [{"kind": "topic"}, {"path": "other"}, {"requires_session": True}])
+@pytest.mark.parametrize(
+    "change",
+    [{"kind": "topic"}, {"path": "other"}, {"requires_session": True}, {"kept_properties": {"EnablePartitioning": True}}],
+)
 def test_immutable_settings_cannot_be_changed(space, change):
     entities.create_queue(ORDERS)
     with pytest.raises(InvalidArgument, match="cannot be changed after creation"):

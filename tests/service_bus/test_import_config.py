@@ -41,9 +41,9 @@ def importing(tmp_path):
     def run(content, *options):
         file = tmp_path / "Config.json"
         file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-        out, err = StringIO(), StringIO()
-        call_command("import_config", str(file), *options, stdout=out, stderr=err)
-        return out.getvalue().splitlines(), err.getvalue().splitlines()
+        out = StringIO()
+        call_command("import_config", str(file), *options, stdout=out)
+        return out.getvalue().splitlines()
 
     return run
 
@@ -53,14 +53,13 @@ def queues(*items, name="ns"):
 
 
 def test_the_shipped_file_is_imported_with_its_topic(importing):
-    out, err = importing(SHIPPED)
+    out = importing(SHIPPED)
     assert out == [
         "created namespace sbemulatorns",
         "created queue sbemulatorns/queue.1",
         "created topic sbemulatorns/topic.1",
         "created subscription sbemulatorns/topic.1/Subscriptions/subscription.1",
     ]
-    assert err == []
     assert entities.get_queue(QUEUE_1).settings == QueueSettings(
         default_message_time_to_live=timedelta(hours=1), max_delivery_count=3
     )
@@ -72,7 +71,7 @@ def test_the_shipped_file_is_imported_with_its_topic(importing):
 def test_importing_twice_changes_nothing_and_says_so(importing):
     importing(SHIPPED)
     before = entities.list_entities("sbemulatorns")
-    out, _ = importing(SHIPPED)
+    out = importing(SHIPPED)
     assert [line.split()[0] for line in out] == ["unchanged"] * 4
     assert entities.list_entities("sbemulatorns") == before
 
@@ -81,7 +80,7 @@ def test_an_update_names_each_difference_and_keeps_other_settings(importing):
     importing(queues({"Name": "q", "Properties": {"MaxDeliveryCount": 3, "LockDuration": "PT30S"}}))
     queue = EntityAddress("ns", "q")
     entities.update_queue(queue, expiry_mode="on_activity", user_metadata="by hand")
-    out, _ = importing(queues({"Name": "Q", "Properties": {"LockDuration": "PT2M"}}))
+    out = importing(queues({"Name": "Q", "Properties": {"LockDuration": "PT2M"}}))
     assert out[1] == "updated queue ns/Q: LockDuration 30 s -> 2 min, MaxDeliveryCount 3 -> 10, UserMetadata by hand -> none"
     assert entities.get_queue(queue).settings == QueueSettings(
         lock_duration=timedelta(minutes=2), expiry_mode=ExpiryMode.ON_ACTIVITY
@@ -97,10 +96,10 @@ def test_keys_not_given_take_the_emulators_defaults_on_request(importing):
     )
 
 
-def test_one_rejected_value_stores_nothing_even_with_skip_unsupported(importing):
+def test_one_rejected_value_stores_nothing(importing):
     content = queues({"Name": "good"}, {"Name": "bad", "Properties": {"LockDuration": "PT1H", "MaxDeliveryCount": 0}})
     with pytest.raises(CommandError) as refused:
-        importing(content, "--skip-unsupported")
+        importing(content)
     assert str(refused.value).splitlines() == [
         "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range; allowed: 5 s to 5 min",
         "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range; allowed: 1 to 2,147,483,647",
@@ -118,19 +117,19 @@ def test_a_refusal_while_storing_rolls_back_the_import(importing):
     assert "ns" not in {n.name for n in namespaces.list_namespaces()}
 
 
-def test_unsupported_settings_are_refused_or_skipped_with_their_path(importing):
-    content = queues({"Name": "q", "Properties": {"EnablePartitioning": True, "MaxDeliveryCount": 5}})
-    said = "UserConfig.Namespaces[0].Queues[0].Properties.EnablePartitioning: true is not supported yet"
-    with pytest.raises(CommandError) as refused:
-        importing(content)
-    assert str(refused.value).splitlines() == [
-        said,
-        "Nothing was stored. Use --skip-unsupported to skip what is not supported yet.",
-    ]
-    assert not {"ns"} & {n.name for n in namespaces.list_namespaces()}
-    out, err = importing(content, "--skip-unsupported")
-    assert err == [f"skipped {said}"]
-    assert entities.get_queue(EntityAddress("ns", "q")).settings.max_delivery_count == 5
+def test_properties_without_effect_are_kept_and_shown_one_by_one(importing):
+    """SB-940."""
+    properties = {"EnablePartitioning": True, "EnableBatchedOperations": False}
+    importing(queues({"Name": "q", "Properties": properties}))
+    queue = EntityAddress("ns", "q")
+    assert entities.get_queue(queue).settings == QueueSettings(kept_properties=properties)
+    out = importing(queues({"Name": "q", "Properties": properties}))
+    assert out == ["unchanged namespace ns", "unchanged queue ns/q"]
+    out = importing(queues({"Name": "q", "Properties": {"EnablePartitioning": True, "IsAnonymousAccessible": True}}))
+    assert out[1:] == ["updated queue ns/q: EnableBatchedOperations false -> true, IsAnonymousAccessible false -> true"]
+    with pytest.raises(CommandError, match=r"Queues\[0\]\.Properties\.EnablePartitioning: cannot be changed after creation"):
+        importing(queues({"Name": "q"}))
+    assert entities.get_queue(queue).settings.kept_properties == {"EnablePartitioning": True, "IsAnonymousAccessible": True}
 
 
 def topics(*items, queues=()):
@@ -157,18 +156,18 @@ def rules():
 
 
 def test_a_subscription_has_exactly_the_rules_that_the_file_names(importing):
-    out, _ = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("q", "a = 1", "SET b = 2")))
+    out = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("q", "a = 1", "SET b = 2")))
     assert out[3:] == ["created rule ns/t/Subscriptions/s/Rules/c", "created rule ns/t/Subscriptions/s/Rules/q"]
     assert rules()["c"] == Rule("c", CorrelationFilter(subject="x", properties={"n": 5}))
     assert (rules()["q"].filter.text, rules()["q"].action.text) == ("a = 1", "SET b = 2")
-    out, _ = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("new", "1=1"), sql("Q", "a = 2")))
+    out = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("new", "1=1"), sql("Q", "a = 2")))
     assert out[3:] == [
         "unchanged rule ns/t/Subscriptions/s/Rules/c",
         "created rule ns/t/Subscriptions/s/Rules/new",
         "updated rule ns/t/Subscriptions/s/Rules/Q",
     ]
     assert (rules()["q"].filter.text, rules()["q"].action) == ("a = 2", None)
-    out, _ = importing(with_rules(sql("new", "1=1")))
+    out = importing(with_rules(sql("new", "1=1")))
     assert sorted(line.split()[0] for line in out[3:]) == ["deleted", "deleted", "unchanged"]
     assert list(rules()) == ["new"]
 
@@ -187,12 +186,12 @@ def test_an_entity_can_forward_to_a_later_entity_of_the_file(importing):
             {"Name": "later", "Properties": {"RequiresSession": True}},
         ],
     )
-    out, _ = importing(content)
+    out = importing(content)
     assert {line.split()[0] for line in out} == {"created"}
     first = entities.get_queue(EntityAddress("ns", "first")).settings
     assert (first.forward_to, first.forward_dead_lettered_messages_to) == ("later", "t")
     assert entities.get_subscription(EntityAddress("ns", "t").subscription("s")).settings.forward_to == "later"
-    out, _ = importing(content)
+    out = importing(content)
     assert {line.split()[0] for line in out} == {"unchanged"}
 
 
@@ -207,7 +206,7 @@ def test_a_file_may_have_loops_and_forwards_of_sessions(importing):
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to, queue.requires_session) == ("q", "q", True)
     subscription = entities.get_subscription(EntityAddress("ns", "t").subscription("s")).settings
     assert (subscription.forward_to, subscription.requires_session) == ("t", True)
-    out, _ = importing(content)
+    out = importing(content)
     assert {line.split()[0] for line in out} == {"unchanged"}
 
 

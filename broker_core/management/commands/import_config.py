@@ -27,15 +27,11 @@ class Command(BaseCommand):
             action="store_true",
             help="missing keys take the emulator's defaults (DefaultMessageTimeToLive PT1H, MaxDeliveryCount 3)",
         )
-        parser.add_argument("--skip-unsupported", action="store_true", help="skip and report what is not supported yet")
 
-    def handle(self, *, file, emulator_defaults, skip_unsupported, **options):
+    def handle(self, *, file, emulator_defaults, **options):
         plan = emulator_config.read(_text(file), emulator_defaults=emulator_defaults, limits=limits())
-        problems = plan.rejected if skip_unsupported else plan.problems
-        if problems:
-            raise CommandError(_refusal(problems, any(p.unsupported for p in problems)))
-        for problem in plan.unsupported:
-            self.stderr.write(f"skipped {problem}")
+        if plan.problems:
+            raise CommandError("\n".join([*map(str, plan.problems), "Nothing was stored."]))
         try:
             changes = apply_plan(plan)
         except BrokerError as exc:
@@ -54,14 +50,9 @@ def _text(file: str) -> str:
         raise CommandError(f"{file} is not in UTF-8: the byte at position {exc.start} cannot be read.") from exc
 
 
-def _refusal(problems: list[emulator_config.Problem], some_unsupported: bool) -> str:
-    hint = " Use --skip-unsupported to skip what is not supported yet." if some_unsupported else ""
-    return "\n".join([*map(str, problems), f"Nothing was stored.{hint}"])
-
-
 def _line(change: Change) -> str:
     differences = ", ".join(
-        f"{SERVICE_NAMES[n]} {_formatted(n, b)} -> {_formatted(n, a)}" for n, (b, a) in change.settings.items()
+        f"{SERVICE_NAMES.get(n, n)} {_formatted(n, b)} -> {_formatted(n, a)}" for n, (b, a) in change.settings.items()
     )
     return f"{change.did} {change.what} {change.address}" + (f": {differences}" if differences else "")
 

@@ -5,7 +5,7 @@ A row has every setting; those that a kind does not have are stored as the model
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Tier
 from broker_core.namespaces.entity_columns import entity_columns
 from broker_core.service_bus.rules.entity_settings import (
+    KEPT,
     SETTINGS_OF,
     Settings,
     default_settings,
@@ -20,7 +21,12 @@ from broker_core.service_bus.rules.entity_settings import (
 )
 from broker_core.service_bus.rules.values import QueueSettings, SubscriptionSettings, TopicSettings
 
-_AS_STORED = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level": HistoryLevel}
+_AS_STORED: Mapping[str, Callable[[Any], Any]] = {
+    "status": EntityStatus,
+    "expiry_mode": ExpiryMode,
+    "history_level": HistoryLevel,
+    KEPT: lambda stored: dict(sorted(stored.items())),  # PostgreSQL orders the names by their length
+}
 
 
 @dataclass(frozen=True, slots=True)

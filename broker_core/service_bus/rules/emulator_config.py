@@ -21,6 +21,7 @@ from broker_core.common.types import Behaviour, EntityKind
 from .entity_settings import (
     DURATIONS,
     FIXED,
+    KEPT,
     MAY_BE_NEVER,
     OURS,
     SERVICE_NAMES,
@@ -31,6 +32,7 @@ from .entity_settings import (
     check_subscription_name,
 )
 from .filters import Action, CorrelationFilter, Filter, Rule, check_rule_name, compile_action, compile_filter
+from .kept_properties import KEPT_OF, check_kept
 from .limits import STRICT, Limits
 
 EMULATOR_DEFAULTS = {
@@ -40,10 +42,10 @@ EMULATOR_DEFAULTS = {
 }
 
 # The settings of each kind by the file's keys; Vitrine's own settings cannot be in the file.
-_SETTINGS = {kind: {SERVICE_NAMES[name]: name for name in names if name not in OURS} for kind, names in SETTINGS_OF.items()}
-_PARTITIONING = "EnablePartitioning"
+_SETTINGS = {
+    kind: {SERVICE_NAMES[name]: name for name in names if name not in (*OURS, KEPT)} for kind, names in SETTINGS_OF.items()
+}
 _WINDOW = "DuplicateDetectionHistoryTimeWindow"  # ignored without RequiresDuplicateDetection
-_WITHOUT_EFFECT = ("EnableBatchedOperations",)
 _FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
 _CORRELATED = {
     "ContentType": "content_type",
@@ -63,11 +65,10 @@ _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem that prevents the import. unsupported: valid, but not supported by Vitrine."""
+    """A problem that prevents the import."""
 
     path: str
     text: str
-    unsupported: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"
@@ -132,14 +133,6 @@ class Plan:
     def namespace(self) -> str | None:
         """The first namespace. A plan is applied in one transaction, so its namespaces are in one database."""
         return self.namespaces[0].name if self.namespaces else None
-
-    @property
-    def rejected(self) -> list[Problem]:
-        return [p for p in self.problems if not p.unsupported]
-
-    @property
-    def unsupported(self) -> list[Problem]:
-        return [p for p in self.problems if p.unsupported]
 
 
 def read(text: str, *, emulator_defaults: bool = False, limits: Limits = STRICT) -> Plan:
@@ -304,7 +297,7 @@ class _Reader:
     # Settings
 
     def _settings(self, kind: EntityKind, members: dict[str, Any], path: str) -> dict[str, Any]:
-        path, known = f"{path}.Properties", (*_SETTINGS[kind], _PARTITIONING, *_WITHOUT_EFFECT)
+        path, known = f"{path}.Properties", (*_SETTINGS[kind], *KEPT_OF[kind])
         properties = self._members(members.get("Properties", _Object()), path, known) or {}
         detects = properties.get("RequiresDuplicateDetection") is True
         settings = {n: v for n, v in self.defaults.items() if n in SETTINGS_OF[kind] and (detects or SERVICE_NAMES[n] != _WINDOW)}
@@ -317,14 +310,12 @@ class _Reader:
 
     def _property(self, kind: EntityKind, settings: dict[str, Any], key: str, value: Any, path: str) -> None:
         name = _SETTINGS[kind].get(key)
-        if value is None and (name in FIXED or key == _PARTITIONING):
+        if value is None and (name is None or name in FIXED):
             return  # treated as missing
         if name:
             self._setting(kind, settings, name, value, path)
-        elif not isinstance(value, bool):
-            self._reject(path, f"{_formatted(value)} must be true or false")
-        elif key == _PARTITIONING and value:
-            self._unsupported(path, "true is not supported yet")
+        elif self._try_make(path, partial(check_kept, kind, {key: value})) is not None:
+            settings[KEPT] = {**settings.get(KEPT, {}), key: value}
 
     def _setting(self, kind: EntityKind, settings: dict[str, Any], name: str, value: Any, path: str) -> None:
         try:
@@ -390,9 +381,6 @@ class _Reader:
 
     def _reject(self, path: str, text: str) -> None:
         self.problems.append(Problem(path, text))
-
-    def _unsupported(self, path: str, text: str) -> None:
-        self.problems.append(Problem(path, text, unsupported=True))
 
 
 def _checked_rule_name(name: str) -> str:

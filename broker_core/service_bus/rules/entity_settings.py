@@ -17,6 +17,7 @@ from broker_core.common.durations import FOREVER, human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import SUBSCRIPTIONS, Behaviour, EntityKind, EntityStatus, ExpiryMode, HistoryLevel, Tier
 
+from .kept_properties import check_fixed_kept, check_kept
 from .limits import STRICT, TIER_DEFAULTS, Limits, Range
 from .values import QueueSettings, SubscriptionSettings, TopicSettings
 
@@ -41,6 +42,7 @@ BY_BEHAVIOUR: Mapping[str, Mapping[Behaviour, Any]] = {  # where None means: as 
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)
 FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
+KEPT = "kept_properties"  # without effect; a change replaces all of them
 FIXED = ("requires_session", "requires_duplicate_detection")  # after creation
 IMMUTABLE = (
     "name",
@@ -49,7 +51,6 @@ IMMUTABLE = (
     "family",
     "kind",
     *FIXED,
-    "enable_partitioning",
 )
 
 # Names as in the service's documentation, for error texts, the configuration file and the admin.
@@ -169,6 +170,8 @@ def changed_settings(
             raise InvalidArgument(name, _why_not_settable(name, kind, creating))
     for name, value in checked.items():
         _check_tier_has(name, value, limits)
+    if not creating and KEPT in checked:
+        check_fixed_kept(kind, current.kept_properties, checked[KEPT])
     return replace(current, **checked)
 
 
@@ -212,6 +215,8 @@ def check_setting(name: str, value: Any, limits: Limits = STRICT, kind: EntityKi
         return _metadata(name, value, limits)
     if name in FORWARDS:
         return _destination(name, value, limits)
+    if name == KEPT:
+        return check_kept(kind, value)
     if not isinstance(value, bool):
         raise InvalidArgument(name, f"{_formatted(value)} must be true or false")
     return value

@@ -17,6 +17,7 @@ from broker_core.common.types import BodyKind, EntityAddress, EntityStatus, Expi
 
 from .amqp.sections import AmqpSections
 from .amqp.types import MessageId
+from .kept_properties import KeptValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ class QueueSettings:
     expiry_mode: when expired messages are removed (SB-902). drops_locks_on_change: a change of the entity ends its locks (SB-072,
         SB-907). peek_shows_default_expiry: a peek also shows the expiry of a message without a time-to-live of its own (SB-903).
         None: as the namespace behaves.
+    kept_properties: without effect, by the names of the service, where they differ from the defaults (SB-940).
     """
 
     lock_duration: timedelta = timedelta(minutes=1)
@@ -214,11 +216,12 @@ class QueueSettings:
     peek_shows_default_expiry: bool | None = None
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False
+    kept_properties: Mapping[str, KeptValue] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of a topic with the service's defaults. None: never, or not set."""
+    """The settings of a topic with the service's defaults; see QueueSettings for those in common. None: never, or not set."""
 
     default_message_time_to_live: timedelta | None = None
     auto_delete_on_idle: timedelta | None = None
@@ -230,6 +233,7 @@ class TopicSettings:
     user_metadata: str | None = None
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False
+    kept_properties: Mapping[str, KeptValue] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +260,4 @@ class SubscriptionSettings:
     peek_shows_default_expiry: bool | None = None
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False
+    kept_properties: Mapping[str, KeptValue] = field(default_factory=dict, hash=False)

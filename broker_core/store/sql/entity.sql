@@ -9,7 +9,7 @@ e.default_message_time_to_live,
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
        e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status, e.user_metadata,
        e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.peek_shows_default_expiry, e.history_level, e.hidden,
-       e.protected, e.options, e.effective, e.owner_id, e.created_at, e.updated_at
+       e.kept_properties, e.protected, e.options, e.effective, e.owner_id, e.created_at, e.updated_at
 
 -- fragment: touched_by_change
 INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at, last_use)
@@ -210,7 +210,7 @@ entity AS (
            auto_delete_on_idle, requires_session, requires_duplicate_detection, duplicate_detection_history_time_window,
            forward_to, forward_dead_lettered_messages_to, max_size_in_megabytes, max_message_size_in_kilobytes, status,
            user_metadata, expiry_mode, expires_whole_sessions, drops_locks_on_change, peek_shows_default_expiry, history_level,
-           hidden, created_at, updated_at)
+           hidden, kept_properties, created_at, updated_at)
     SELECT clock.id, %(path)s::text, %(family)s::text, %(options)s::text::jsonb, %(effective)s::text::jsonb, %(owner_id)s::bigint,
            %(kind)s::text, %(topic_id)s::bigint, 1, %(lock_duration)s::interval, %(max_delivery_count)s::int,
            %(default_message_time_to_live)s::interval, %(dead_lettering_on_message_expiration)s::bool,
@@ -220,7 +220,7 @@ entity AS (
            %(forward_dead_lettered_messages_to)s::text, %(max_size_in_megabytes)s::int, %(max_message_size_in_kilobytes)s::int,
            %(status)s::text, %(user_metadata)s::text, %(expiry_mode)s::text, %(expires_whole_sessions)s::bool,
            %(drops_locks_on_change)s::bool, %(peek_shows_default_expiry)s::bool, %(history_level)s::smallint, %(hidden)s::bool,
-           clock_timestamp(), clock_timestamp()
+           %(kept_properties)s::text::jsonb, clock_timestamp(), clock_timestamp()
       FROM clock
     ON CONFLICT (namespace_id, key) WHERE deleted_at IS NULL DO NOTHING
     RETURNING *),
@@ -276,7 +276,7 @@ changed AS (
            status = %(status)s, user_metadata = %(user_metadata)s, expiry_mode = %(expiry_mode)s,
            expires_whole_sessions = %(expires_whole_sessions)s, drops_locks_on_change = %(drops_locks_on_change)s,
            peek_shows_default_expiry = %(peek_shows_default_expiry)s, history_level = %(history_level)s, hidden = %(hidden)s,
-           updated_at = clock_timestamp()
+           kept_properties = %(kept_properties)s::text::jsonb, updated_at = clock_timestamp()
      WHERE id = %(entity_id)s AND deleted_at IS NULL
     RETURNING *),
 deadlines AS (
@@ -336,7 +336,7 @@ r.id AS revision_id, r.at, r.actor, r.settings,
        x.requires_session, x.requires_duplicate_detection, x.duplicate_detection_history_time_window, x.forward_to,
        x.forward_dead_lettered_messages_to, x.max_size_in_megabytes, x.max_message_size_in_kilobytes, x.status,
        x.user_metadata, x.expiry_mode, x.expires_whole_sessions, x.drops_locks_on_change, x.peek_shows_default_expiry,
-       x.history_level, x.hidden, x.protected, x.options, x.effective
+       x.history_level, x.hidden, x.kept_properties, x.protected, x.options, x.effective
 
 -- name: read_revisions
 -- The newest revisions of an entity's settings, newest first.

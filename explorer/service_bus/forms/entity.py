@@ -10,7 +10,8 @@ from django.forms import BoundField
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.service_bus import forms as service_bus
-from broker_core.service_bus.rules.entity_settings import FORWARDS, SETTINGS_OF
+from broker_core.service_bus.forms import FORM_SETTINGS
+from broker_core.service_bus.rules.entity_settings import FORWARDS
 
 _GROUPS = (
     ("Locks and expiry", (
@@ -41,7 +42,6 @@ class EntitySettingsForm(service_bus.EntitySettingsForm):
     def __init__(self, *args, kind: EntityKind, names_at: str, targets: Sequence[str] = (), **kwargs):
         super().__init__(*args, kind=kind, **kwargs)
         self.targets = targets
-        self._names = SETTINGS_OF[kind]
         for name in FORWARDS:
             if name in self.fields:
                 _complete(self.fields[name], "forward-targets", names_at)
@@ -55,7 +55,7 @@ class EntitySettingsForm(service_bus.EntitySettingsForm):
 
     def settings(self) -> dict:
         """The settings without the other fields. Only after is_valid."""
-        return {name: self.cleaned_data[name] for name in self._names}
+        return {name: self.cleaned_data[name] for name in FORM_SETTINGS if name in self.fields}
 
 
 class NewEntityForm(EntitySettingsForm):

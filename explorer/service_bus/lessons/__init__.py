@@ -13,7 +13,7 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, EventKind, SubQueue
 from broker_core.reads import EntityRow, Event
 from broker_core.service_bus import entities
-from broker_core.service_bus.rules.entity_settings import FIXED
+from broker_core.service_bus.rules.entity_settings import FIXED, KEPT
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import (
     LockedMessage,
@@ -205,7 +205,7 @@ def _resubmit(stage: Stage, args: Args) -> str:
 
 
 def _settings_of(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.name != "hidden")
+    return tuple(field.name for field in fields(kind) if field.name not in ("hidden", KEPT))
 
 
 _OF_MESSAGE = ("queue", "number")
@@ -250,7 +250,7 @@ FAULTS = {
 
 LoadClient = ServiceBusLoad
 
-_LEFT_OUT = ("hidden", "status", "history_level")  # of a recording
+_LEFT_OUT = ("hidden", "status", "history_level", KEPT)  # of a recording
 
 
 def configuration(namespace: str, actor: Actor) -> list[dict[str, Any]]:

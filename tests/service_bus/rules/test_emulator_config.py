@@ -218,6 +218,8 @@ def test_ranges_wider_than_the_emulators_are_accepted(key, value, name, stored):
         ("RequiresSession", "yes", "must be true or false"),
         ("ForwardTo", 5, "must be the path of a queue or topic"),
         ("EnableBatchedOperations", 1, "must be true or false"),
+        ("EnablePartitioning", "true", "must be true or false"),
+        ("EntityAvailabilityStatus", "Gone", "must be one of Available, Limited"),
         ("Status", "Broken", "Active, Disabled"),
         ("UserMetadata", "x" * 1025, "at most 1,024"),
         ("LockDuratoin", "PT1M", "is unknown"),
@@ -226,20 +228,28 @@ def test_ranges_wider_than_the_emulators_are_accepted(key, value, name, stored):
 def test_a_rejected_value_is_named_by_its_path(key, value, said):
     (problem,) = read(with_properties(**{key: value})).problems
     assert said in problem.text
-    assert not problem.unsupported
     assert problem.path in (f"{QUEUE}.Properties.{key}", "(file)")
 
 
-def test_partitioning_is_reported_as_not_supported_yet():
-    (problem,) = read(with_properties(EnablePartitioning=True)).problems
-    assert problem.unsupported
-    assert problem.path == f"{QUEUE}.Properties.EnablePartitioning"
+def test_properties_without_effect_are_kept():
+    """SB-940."""
+    given = {"EnablePartitioning": True, "EnableBatchedOperations": False, "supportordering": True, "EnableExpress": None}
+    plan = read(with_properties(**given, EntityAvailabilityStatus="Limited"))
+    assert plan.problems == []
+    assert plan.namespaces[0].queues[0].settings == {
+        "kept_properties": {
+            "EnablePartitioning": True,
+            "EnableBatchedOperations": False,
+            "SupportOrdering": True,
+            "EntityAvailabilityStatus": "Limited",
+        }
+    }
 
 
-def test_unsupported_and_rejected_settings_are_distinguished():
-    plan = read(with_properties(EnablePartitioning=True, LockDuration="PT1H"))
-    assert [problem.path for problem in plan.unsupported] == [f"{QUEUE}.Properties.EnablePartitioning"]
-    assert [problem.path for problem in plan.rejected] == [f"{QUEUE}.Properties.LockDuration"]
+def test_properties_that_only_topics_have_are_unknown_for_a_queue():
+    (problem,) = read(with_properties(FilteringMessagesBeforePublishing=True)).problems
+    assert problem.path == f"{QUEUE}.Properties.FilteringMessagesBeforePublishing"
+    assert "is unknown" in problem.text
 
 
 def test_the_first_namespace_names_the_database():
@@ -249,15 +259,8 @@ def test_the_first_namespace_names_the_database():
 
 def test_a_rejected_value_is_shown_up_to_60_characters():
     for value, shown in [("x" * 58, f'"{"x" * 58}" must'), ("x" * 59, f'"{"x" * 56}... must')]:
-        (problem,) = read(with_properties(EnableBatchedOperations=value)).problems
+        (problem,) = read(json.dumps({"UserConfig": {"Namespaces": [{"Name": "ns", "Behaviour": value}]}})).problems
         assert problem.text.startswith(shown)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("EnablePartitioning", False), ("EnableBatchedOperations", True), ("EnableBatchedOperations", False)]
-)
-def test_a_setting_without_effect_is_accepted(key, value):
-    assert read(with_properties(**{key: value})).problems == []
 
 
 @pytest.mark.parametrize("key", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning", "ForwardTo"])
