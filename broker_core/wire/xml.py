@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 from xml.parsers import expat
@@ -33,13 +33,16 @@ class InvalidXml(BrokerError):
 
 @dataclass(slots=True)
 class Element:
-    """An element without attributes. text: what is directly in it, as it was sent. name: without its namespace prefix."""
+    """An element. name: without its prefix. namespace: its URI; empty: none. text: what is directly in it, as it was sent.
+    attributes: by their names, before which stand the URI of their namespace, if they have one, and a space."""
 
     name: str
     line: int = 1
     column: int = 1
     text: str = ""
     children: list[Element] = field(default_factory=list)
+    namespace: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> Element | None:
         """The first child of this name; case does not matter (QS-013)."""
@@ -58,7 +61,7 @@ class _Reader:
     """One document."""
 
     def __init__(self) -> None:
-        self._parser = parser = expat.ParserCreate("utf-8")
+        self._parser = parser = expat.ParserCreate("utf-8", " ")  # with a space, namespaces are read
         parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
@@ -91,7 +94,9 @@ class _Reader:
             self._refuse(f"it has more than {MOST_ELEMENTS:,} elements")
         if len(self._open) >= DEEPEST:
             self._refuse(f"elements are nested more than {DEEPEST} deep")
-        element = Element(name.rpartition(":")[2], self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1)
+        namespace, _, local = name.rpartition(" ")
+        line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+        element = Element(local, line, column, namespace=namespace, attributes=attributes)
         if self._open:
             self._open[-1].children.append(element)
         else:
