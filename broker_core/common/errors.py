@@ -78,6 +78,10 @@ class NotAllowed(BrokerError):
     """The operation is not supported here, whatever the values (SB-013, SB-089)."""
 
 
+class LimitReached(NotAllowed):
+    """There are as many entities, rules or policies as there can be (SB, section 2.4). Nothing was created."""
+
+
 class NotAuthorized(BrokerError):
     """The actor lacks a right.
 

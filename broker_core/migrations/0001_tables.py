@@ -225,6 +225,7 @@ class Migration(migrations.Migration):
                 ("listen", models.BooleanField(default=False)),
                 ("manage", models.BooleanField(default=False)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
             ],
             options={
                 "db_table": "vitrine_shared_access_policy",

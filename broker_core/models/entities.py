@@ -158,6 +158,7 @@ class SharedAccessPolicy(models.Model):
     listen = models.BooleanField(default=False)
     manage = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
         db_table = "vitrine_shared_access_policy"

@@ -198,7 +198,7 @@ def _entity_end(path: str, messages: int = 0, sessions: int = 0, seen: int = 0) 
 
 def _rules(row: Any, write: Callable[[str], Any]) -> Steps[None]:
     if row.kind == EntityKind.SUBSCRIPTION:
-        for rule in (yield call("list_rules", subscription_id=row.id)):
+        for rule in (yield call("list_rules", subscription_id=row.id, first=0, max_count=None)):
             fields = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
             write(line("rule", fields))
 

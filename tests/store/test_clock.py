@@ -22,6 +22,7 @@ OF_REAL_TIME = {
     "storage_set_options": "updated_at is the database's time",
     "browse_connections": "a process's lease is of real time",
     "create_policy": "created_at is the database's time",
+    "update_policy": "updated_at is the database's time",
     "update_entity": "updated_at is the database's time",
     "set_status": "updated_at is the database's time",
     "set_protected": "updated_at is the database's time",

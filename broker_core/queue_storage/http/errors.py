@@ -29,6 +29,7 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.InvalidFilter: WireError(400, "InvalidInput"),
     errors.FilterError: WireError(400, "InvalidInput"),
     errors.NotAllowed: WireError(409, "OperationNotAllowed"),
+    errors.LimitReached: WireError(403, "QuotaExceeded"),
     errors.NotAuthorized: WireError(403, "AuthorizationFailure"),
     errors.EntityNotFound: WireError(404, "ResourceNotFound"),
     errors.EntityExists: WireError(409, "ResourceAlreadyExists"),

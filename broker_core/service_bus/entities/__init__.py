@@ -5,6 +5,13 @@ says what front ends must know of an entity to those who may use it. They raise 
 (with the setting, the value and what is allowed; also for an entity of another kind), NotAllowed and NotAuthorized.
 """
 
+from .descriptions import (
+    Description,
+    create_described,
+    describe_entity,
+    list_descriptions,
+    replace_described,
+)
 from .effective import EffectiveSetting, effective
 from .kinds import Entity, Queue, Subscription, Topic
 from .lifecycle import (
@@ -33,4 +40,4 @@ from .lifecycle import (
     update_topic,
 )
 from .link_targets import LinkTarget, get_link_target
-from .rules import StoredRule, create_rule, delete_rule, list_rules, update_rule
+from .rules import StoredRule, create_rule, delete_rule, get_rule, list_rules, update_rule

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_core import operations
 from broker_core.common.arguments import require_kind
-from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, LimitReached, NotAllowed
 from broker_core.common.types import SUBSCRIPTIONS, Actor, EntityAddress, EntityKind, EntityStatus, Family, Right
 from broker_core.namespaces.namespaces import Namespace, namespace_to_configure
 from broker_core.namespaces.protection import record_revisions, require_unprotected
@@ -277,7 +277,8 @@ def _create(
 
 
 def _parent_and_path(kind: EntityKind, address: EntityAddress, namespace: Namespace) -> Steps:
-    """The topic of a new entity, with its row locked, or None, and its path. Raises NotAllowed if a limit is reached."""
+    """The topic of a new entity, with its row locked, or None, and its path. Raises LimitReached, and NotAllowed in the tier
+    Basic."""
     allowed = limits_of(namespace)
     if kind is not QUEUE and not allowed.topics:
         raise NotAllowed(
@@ -286,14 +287,14 @@ def _parent_and_path(kind: EntityKind, address: EntityAddress, namespace: Namesp
     if kind is not SUBSCRIPTION:
         (present,) = yield call("count_queues_and_topics", namespace_id=namespace.id)
         if present.n >= allowed.entities_per_namespace:
-            raise NotAllowed(f"The namespace '{namespace.name}' has {present.n:,} queues and topics, the maximum.")
+            raise LimitReached(f"The namespace '{namespace.name}' has {present.n:,} queues and topics, the maximum.")
         return None, address.path
     if address.topic is None:
         raise InvalidArgument("address", f"'{address}' is not a subscription; use the form <topic>/{SUBSCRIPTIONS}/<name>")
     topic = yield from lock_entity(address.topic, TOPIC)
     (present,) = yield call("count_subscriptions", topic_id=topic.id)
     if present.n >= allowed.subscriptions_per_topic:
-        raise NotAllowed(f"The topic '{topic.address}' has {present.n:,} subscriptions, the maximum.")
+        raise LimitReached(f"The topic '{topic.address}' has {present.n:,} subscriptions, the maximum.")
     return topic, topic.address.subscription(address.name).path
 
 

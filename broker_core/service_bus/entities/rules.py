@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, LimitReached
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.namespaces.namespaces import namespace_to_configure
 from broker_core.service_bus.configured_limits import limits_of
@@ -37,8 +37,8 @@ class StoredRule:
 def create_rule(subscription: EntityAddress, rule: Rule, *, actor: Actor | None = None) -> Steps:
     """Add a rule. Returns it as a StoredRule. Counts as activity of the subscription (SB-192).
 
-    Raises EntityExists if the subscription has a rule of this name (case-insensitive), and NotAllowed if the topic's limit is
-    reached.
+    Raises EntityExists if the subscription has a rule of this name (case-insensitive), and LimitReached if the topic has the
+    maximum number of such rules.
     """
 
     _require_rule(rule)
@@ -72,11 +72,26 @@ def delete_rule(subscription: EntityAddress, name: str, *, actor: Actor | None =
 
 
 @use_case
-def list_rules(subscription: EntityAddress, *, actor: Actor | None = None) -> Steps[list[StoredRule]]:
-    """The rules of a subscription as StoredRules, by name."""
+def list_rules(
+    subscription: EntityAddress, *, first: int = 0, max_count: int | None = None, actor: Actor | None = None
+) -> Steps[list[StoredRule]]:
+    """The rules of a subscription as StoredRules, by name, `$Default` first. first: how many to leave out. max_count: None:
+    all."""
     (actor or Actor.local()).require(Right.BROWSE, subscription)
     entity = require_kind(from_row((yield from entity_row(subscription))), EntityKind.SUBSCRIPTION)
-    return [_stored(row) for row in (yield call("list_rules", subscription_id=entity.id))]
+    rows = yield call("list_rules", subscription_id=entity.id, first=first, max_count=max_count)
+    return [_stored(row) for row in rows]
+
+
+@use_case
+def get_rule(subscription: EntityAddress, name: str, *, actor: Actor | None = None) -> Steps[StoredRule]:
+    """One rule; its name is case-insensitive. Raises EntityNotFound for a missing subscription or rule."""
+    (actor or Actor.local()).require(Right.BROWSE, subscription)
+    entity = require_kind(from_row((yield from entity_row(subscription))), EntityKind.SUBSCRIPTION)
+    rows = yield call("get_rule", subscription_id=entity.id, name=name)
+    if not rows:
+        raise EntityNotFound(_label(subscription, name))
+    return _stored(rows[0])
 
 
 def insert_rule(locked: Subscription, rule: Rule, limits: Limits) -> Steps[StoredRule]:
@@ -108,13 +123,13 @@ def _require_rule(rule: Rule) -> None:
 
 
 def _require_room(locked: Subscription, rule: Rule, limits: Limits) -> Steps[None]:
-    """Raise NotAllowed if the topic has the maximum number of filters of the rule's type."""
+    """Raise LimitReached if the topic has the maximum number of filters of the rule's type."""
     (present,) = yield call("count_rules", topic_id=locked.topic_id, subscription_id=locked.id, name=rule.name)
     word, count, most = "SQL", present.sql, limits.sql_filters_per_topic
     if isinstance(rule.filter, CorrelationFilter):
         word, count, most = "correlation", present.correlation, limits.correlation_filters_per_topic
     if count >= most:
-        raise NotAllowed(f"The topic '{locked.topic}' has {count:,} {word} filters in its subscriptions, the maximum.")
+        raise LimitReached(f"The topic '{locked.topic}' has {count:,} {word} filters in its subscriptions, the maximum.")
 
 
 def _columns(rule: Rule) -> dict[str, Any]:

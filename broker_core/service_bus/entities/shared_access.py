@@ -10,15 +10,17 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, LimitReached, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.limits import STRICT
+from broker_core.service_bus.rules.values import GivenPolicy
 from broker_core.store import connections
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
@@ -32,7 +34,7 @@ Scope = str | EntityAddress
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """A policy as stored. path: None: it applies to the whole namespace."""
+    """A policy as stored. path: None: it applies to the whole namespace. created_at, updated_at: database time."""
 
     id: int
     name: str
@@ -43,6 +45,8 @@ class AccessPolicy:
     send: bool
     listen: bool
     manage: bool
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -109,7 +113,7 @@ def create_policy(
             )
         (present,) = yield call("count_policies", namespace_id=target.namespace_id, entity_id=target.entity_id)
         if present.n >= STRICT.policies_per_scope:
-            raise NotAllowed(f"'{scope}' has {present.n} shared-access policies, the maximum. Delete one first.")
+            raise LimitReached(f"'{scope}' has {present.n} shared-access policies, the maximum. Delete one first.")
         return (yield from insert(target.namespace_id, target.entity_id, name, *keys, send=send, listen=listen, manage=manage))
 
     return (yield Atomically(steps()))
@@ -275,6 +279,37 @@ def set_keys(
 
 
 @use_case
+def replace_policies(address: EntityAddress, policies: Sequence[GivenPolicy], *, actor: Actor | None = None) -> Steps[None]:
+    """Let an entity have exactly these policies. Those that it has keep what is not given: their keys, and the spelling of their
+    names. Raises the errors of create_policy."""
+    _authorize(actor, address)
+    wanted = {policy.name.lower(): policy for policy in policies}
+    if len(wanted) < len(policies):
+        raise InvalidArgument("policies", "two of them have the same name; names are case-insensitive")
+
+    def steps() -> Steps[None]:
+        present = {policy.name.lower(): policy for policy in (yield from list_policies.steps(address, actor=actor))}
+        for name in present.keys() - wanted.keys():
+            yield from delete_policy.steps(address, name, actor=actor)
+        for name, policy in wanted.items():
+            yield from _let_be(address, present.get(name), policy, actor)
+
+    yield Atomically(steps())
+
+
+def _let_be(address: EntityAddress, present: AccessPolicy | None, wanted: GivenPolicy, actor: Actor | None) -> Steps[None]:
+    """Create a policy, or change in it what differs."""
+    name, send, listen, manage = wanted.name, wanted.send, wanted.listen, wanted.manage
+    if present is None:
+        present = yield from create_policy.steps(address, name, send=send, listen=listen, manage=manage, actor=actor)
+    elif (present.send, present.listen, present.manage) != (send, listen, manage):
+        yield from update_policy.steps(address, name, send=send, listen=listen, manage=manage, actor=actor)
+    primary, secondary = wanted.primary_key or present.primary_key, wanted.secondary_key or present.secondary_key
+    if (primary, secondary) != present.keys:
+        yield from set_keys.steps(address, name, primary=primary, secondary=secondary, actor=actor)
+
+
+@use_case
 def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps[None]:
     """Remove a policy; tokens signed with its keys become invalid."""
     _authorize(actor, scope)
@@ -318,7 +353,7 @@ def _scope_parameters(scope: Scope) -> dict:
 
 
 def _authorize(actor: Actor | None, scope: Scope) -> None:
-    (actor or Actor.local()).require(Right.MANAGE, str(scope))
+    (actor or Actor.local()).require(Right.MANAGE, scope)
 
 
 def _require_a_right(send: bool, listen: bool, manage: bool) -> None:

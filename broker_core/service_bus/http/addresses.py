@@ -97,6 +97,14 @@ def parse(raw_path: str, root_path: str = "") -> Target:
     return _target(raw_path, encoded, f"{prefix}/{MOUNT}/", f"{quote(prefix)}/{MOUNT}/", _HOW)
 
 
+def kind_at_root(scope: Mapping[str, Any]) -> Kind | None:
+    """What an ASGI request to a port of its own is for by its path alone; None: nothing of this API. A path is that of a lock
+    only if it ends in a UUID, so that other paths can be those of entities."""
+    words = [unquote(segment).lower() for segment in _raw_path(scope).split("/")]
+    kind, _ = _kind_of(words) or (None, 0)
+    return None if kind is Kind.LOCK and not _is_uuid(words[-1]) else kind
+
+
 def parse_scope_at_root(scope: Mapping[str, Any]) -> Target:
     """Parse the path of an ASGI request to the API on a port of its own. Raises the errors of `parse_at_root`."""
     return parse_at_root(_raw_path(scope))
@@ -162,18 +170,32 @@ def _address(segments: list[str], how: str) -> EntityAddress:
 
 def _kind(segments: list[str], raw_path: str, how: str) -> tuple[Kind, int]:
     """The kind, and the number of segments from "messages" on."""
-    words = [segment.lower() for segment in segments]
+    if found := _kind_of([segment.lower() for segment in segments]):
+        return found
+    raise _unknown(raw_path, how)
+
+
+def _kind_of(words: list[str]) -> tuple[Kind, int] | None:
+    """words: the segments in lower case, after the first of which the entity begins."""
     if words[2:] and words[-1] == _MESSAGES:
         return Kind.MESSAGES, 1
     if words[3:] and words[-2:] == [_MESSAGES, _HEAD]:
         return Kind.HEAD, 2
     if words[4:] and words[-3] == _MESSAGES:
         return Kind.LOCK, 3
-    raise _unknown(raw_path, how)
+    return None
 
 
 def _unknown(raw_path: str, how: str) -> UnknownResource:
     return UnknownResource(f"No resource at '{unquote(raw_path)}'; use {how}.")
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _lock_token(text: str) -> UUID:

@@ -3,19 +3,18 @@ the listener serves the other at the root of a port, with /health beside it."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
+from typing import Any
 
-from broker_core.common.errors import BrokerError
+from broker_core.service_bus import http_requests
 from broker_core.wire.http import clients
 from broker_core.wire.http.answer import Answer, write
 from broker_core.wire.http.errors import MethodNotAllowed
-from broker_core.wire.http.request import ClientGone
 
 from . import health, locks, receive, send
-from .addresses import Kind
-from .answers import error_answer
+from .addresses import Kind, kind_at_root
 from .authorization import authenticate
-from .errors import INTERNAL, wire_error
+from .errors import wire_error
 from .request import Request, RootRequest
 
 OPERATIONS = {
@@ -24,7 +23,6 @@ OPERATIONS = {
     Kind.LOCK: {"DELETE": locks.complete, "PUT": locks.unlock, "POST": locks.renew},
 }
 PROTOCOL = "Service Bus REST"  # in the list of clients
-_log = logging.getLogger(__name__)
 
 
 async def application(scope, receive, send) -> None:
@@ -44,28 +42,23 @@ async def application_at_root(scope, receive, send) -> None:
         await clients.serve(_answer, RootRequest(scope, receive), send)
 
 
+def is_for_messages(scope: Mapping[str, Any]) -> bool:
+    """Whether `application_at_root` has the operation of a request, or it asks for /health. Others may be at this port."""
+    if health.is_asked(scope):
+        return True
+    kind = kind_at_root(scope)
+    return kind is not None and scope["method"] in OPERATIONS[kind]
+
+
 async def _answer(request: Request) -> Answer:
-    try:
-        operations = OPERATIONS[request.target.kind]
-        operation = operations.get(request.method)
-        if operation is None:
-            raise MethodNotAllowed(request.method, tuple(operations))
-        actor = await authenticate(request)
-        clients.begin(PROTOCOL, request, actor, request.target.address.namespace)
-        return await operation(request, actor)
-    except BrokerError as exc:
-        return _log_and_answer(exc, request)
-    except ClientGone:
-        raise
-    except Exception as exc:
-        internal = BrokerError("Internal error. See the broker's log under the tracking id.")
-        internal.__cause__ = exc
-        return _log_and_answer(internal, request)
+    return await http_requests.answer_or_refuse(request, _run, wire_error)
 
 
-def _log_and_answer(exc: BrokerError, request: Request) -> Answer:
-    answer = error_answer(exc, request.path)
-    if answer.status >= 500:
-        traceback = exc if wire_error(exc) is INTERNAL else None  # no traceback if the database is down
-        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=traceback)
-    return answer
+async def _run(request: Request) -> Answer:
+    operations = OPERATIONS[request.target.kind]
+    operation = operations.get(request.method)
+    if operation is None:
+        raise MethodNotAllowed(request.method, tuple(operations))
+    actor = await authenticate(request)
+    clients.begin(PROTOCOL, request, actor, request.target.address.namespace)
+    return await operation(request, actor)

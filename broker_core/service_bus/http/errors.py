@@ -32,6 +32,7 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.InvalidFilter: WireError("com.microsoft:argument-error", 400, 40000),
     errors.FilterError: WireError("com.microsoft:argument-error", 400, 40000),
     errors.NotAllowed: WireError("amqp:not-allowed", 400, 40000),
+    errors.LimitReached: WireError("amqp:resource-limit-exceeded", 403, 40300),
     errors.NotAuthorized: WireError("amqp:unauthorized-access", 401, 40105),
     errors.EntityNotFound: WireError("amqp:not-found", 410, 41000),
     errors.EntityExists: WireError("com.microsoft:entity-already-exists", 409, 40900),

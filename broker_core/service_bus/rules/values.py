@@ -261,3 +261,15 @@ class SubscriptionSettings:
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False
     kept_properties: Mapping[str, KeptValue] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPolicy:
+    """A shared-access policy as it is wanted. A key that is None is kept, or made for a new policy."""
+
+    name: str
+    send: bool = False
+    listen: bool = False
+    manage: bool = False
+    primary_key: str | None = field(default=None, repr=False)
+    secondary_key: str | None = field(default=None, repr=False)

@@ -1,7 +1,7 @@
 -- Shared-access policies: of a namespace if entity_id is NULL, otherwise of that entity.
 
 -- fragment: policy_columns
-p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.send, p.listen, p.manage
+p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.send, p.listen, p.manage, p.created_at, p.updated_at
 
 -- name: lock_policy_scope
 -- Serialises changes of one scope's policies, so that their limit holds. No row: no such namespace or entity.
@@ -26,9 +26,9 @@ SELECT count(*) AS n FROM vitrine_shared_access_policy
 -- Add a policy. No row: the scope has a policy of this name.
 WITH created AS (
     INSERT INTO vitrine_shared_access_policy (namespace_id, entity_id, name, primary_key, secondary_key, send,
-                                              listen, manage, created_at)
+                                              listen, manage, created_at, updated_at)
     SELECT %(namespace_id)s::bigint, %(entity_id)s::bigint, %(name)s::text, %(primary_key)s::text, %(secondary_key)s::text,
-           %(send)s::bool, %(listen)s::bool, %(manage)s::bool, clock_timestamp()
+           %(send)s::bool, %(listen)s::bool, %(manage)s::bool, clock_timestamp(), clock_timestamp()
      WHERE NOT EXISTS (
         SELECT FROM vitrine_shared_access_policy AS p
          WHERE p.namespace_id = %(namespace_id)s::bigint AND p.entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint
@@ -47,6 +47,15 @@ SELECT
  WHERE lower(n.name) = lower(%(namespace)s)
    AND CASE WHEN %(path)s::text IS NULL THEN p.entity_id IS NULL
             ELSE e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL END
+ ORDER BY p.id;
+
+-- name: list_policies_of
+-- The policies of these entities, without those of their namespaces, in the order of their creation.
+SELECT p.entity_id,
+-- include: policy_columns
+  FROM vitrine_shared_access_policy AS p
+  JOIN vitrine_namespace AS n ON n.id = p.namespace_id JOIN vitrine_entity AS e ON e.id = p.entity_id
+ WHERE p.entity_id = ANY (%(entity_ids)s::bigint[]) AND e.deleted_at IS NULL
  ORDER BY p.id;
 
 -- name: list_all_policies
@@ -106,7 +115,7 @@ WITH changed AS (
     UPDATE vitrine_shared_access_policy
        SET send = coalesce(%(send)s::bool, send), listen = coalesce(%(listen)s::bool, listen),
            manage = coalesce(%(manage)s::bool, manage), primary_key = coalesce(%(primary_key)s::text, primary_key),
-           secondary_key = coalesce(%(secondary_key)s::text, secondary_key)
+           secondary_key = coalesce(%(secondary_key)s::text, secondary_key), updated_at = clock_timestamp()
      WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint
        AND lower(name) = lower(%(name)s)
     RETURNING *)

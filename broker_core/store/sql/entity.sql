@@ -471,8 +471,14 @@ SELECT name, filter, action, created_at FROM replaced;
 DELETE FROM vitrine_rule WHERE subscription_id = %(subscription_id)s AND lower(name) = lower(%(name)s) RETURNING id;
 
 -- name: list_rules
--- The rules of a subscription by name.
-SELECT name, filter, action, created_at FROM vitrine_rule WHERE subscription_id = %(subscription_id)s ORDER BY lower(name);
+-- The rules of a subscription by name, `$Default` first. first: how many to leave out. max_count: NULL: all.
+SELECT name, filter, action, created_at FROM vitrine_rule WHERE subscription_id = %(subscription_id)s
+ ORDER BY lower(name) <> '$default', lower(name) OFFSET %(first)s::bigint LIMIT %(max_count)s::bigint;
+
+-- name: get_rule
+-- One rule of a subscription. No row: there is none of this name.
+SELECT name, filter, action, created_at FROM vitrine_rule
+ WHERE subscription_id = %(subscription_id)s AND lower(name) = lower(%(name)s::text);
 
 -- name: count_subscriptions
 -- The number of a topic's subscriptions.

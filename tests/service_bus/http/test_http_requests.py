@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from broker_core.common import errors
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, SubQueue
-from broker_core.service_bus.http import addresses, answers, receive
+from broker_core.service_bus import http_requests
+from broker_core.service_bus.http import addresses, receive
 from broker_core.service_bus.http import errors as wire_errors
 from broker_core.service_bus.http.addresses import Kind
 from broker_core.service_bus.http.errors import TokenRefused, wire_error
@@ -222,6 +223,7 @@ def concrete_refusals() -> list[BrokerError]:
         errors.InvalidFilter("filter", "a =", 3, "the end", "a value"),
         errors.FilterError(3, "A value is missing."),
         errors.NotAllowed("no"),
+        errors.LimitReached("There are as many as there can be."),
         errors.NotAuthorized("key:a", "SEND", "demo/q"),
         errors.EntityNotFound("demo/q"),
         errors.EntityExists("demo/q"),
@@ -259,7 +261,7 @@ def test_each_row_of_the_table_has_an_example():
 
 @pytest.mark.parametrize("exc", concrete_refusals(), ids=lambda exc: type(exc).__name__)
 def test_error_response_is_an_error_document(exc):
-    answer = answers.error_answer(exc, "/servicebus/demo/q/messages")
+    answer = http_requests.error_answer(exc, wire_error(exc), "/servicebus/demo/q/messages")
     document, headers = ElementTree.fromstring(answer.body), dict(answer.headers)
     assert document.tag == "Error" and document.findtext("Code") == str(answer.status) == str(wire_error(exc).status)
     detail = document.findtext("Detail")

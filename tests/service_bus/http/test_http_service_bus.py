@@ -19,9 +19,8 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import MessageState
-from broker_core.service_bus import entities
+from broker_core.service_bus import entities, http_requests
 from broker_core.service_bus.entities import shared_access
-from broker_core.service_bus.http import authorization
 from broker_core.service_bus.http.request import MAX_BODY_BYTES
 from broker_core.service_bus.rules import sas
 from broker_core.service_bus.rules.values import Message
@@ -451,7 +450,7 @@ def test_an_address_with_many_failed_authentications_is_refused_for_a_while(queu
     async def wait(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr(authorization, "failed_authentications", FailedAuthentications(lambda: 1000.0, wait))
+    monkeypatch.setattr(http_requests, "failed_authentications", FailedAuthentications(lambda: 1000.0, wait))
     for token in ("", "Bearer abc", queue.token(key="wrong"), queue.token(seconds=-5), queue.token(policy="nobody")):
         assert CLIENT.post(f"{queue.url}/messages", headers={"authorization": token}).status_code == 401
     assert waits == [1, 1, 1]  # not of what is no token
