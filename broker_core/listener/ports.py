@@ -10,8 +10,9 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 
@@ -29,23 +30,25 @@ class BadCertificate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpFrontEnd:
-    """name: in the names of its settings. title: for people. application: ASGI."""
+    """name: in the names of its settings; front ends with one name share a port. title: for people. application: ASGI. is_for:
+    whether an ASGI scope is a request for it."""
 
     name: str
     title: str
     application: Application
+    is_for: Callable[[Mapping[str, Any]], bool] = lambda scope: True
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port that may be opened. setting: which names it, by which it is passed to the process, too. serves: an HTTP front end,
-    or those of AMQP, of which the client chooses one."""
+    """A port that may be opened. setting: which names it, by which it is passed to the process, too. serves: an ASGI application,
+    or the front ends of AMQP, of which the client chooses one."""
 
     setting: str
     title: str
     number: int
     is_tls: bool
-    serves: HttpFrontEnd | Sequence[AmqpFrontEnd]
+    serves: Application | Sequence[AmqpFrontEnd]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,26 @@ class Opened:
 
 def known(http: Iterable[HttpFrontEnd], amqp: Sequence[AmqpFrontEnd]) -> Iterator[Port]:
     """All ports, those that are off (0) too."""
+    by_name: dict[str, list[HttpFrontEnd]] = {}
     for front_end in http:
-        yield from _pair(f"{front_end.name}_PORT", f"{front_end.name}_TLS_PORT", front_end.title, front_end)
+        by_name.setdefault(front_end.name, []).append(front_end)
+    for name, sharing in by_name.items():
+        title = " and ".join(front_end.title for front_end in sharing)
+        yield from _pair(f"{name}_PORT", f"{name}_TLS_PORT", title, _shared(sharing))
     yield from _pair("AMQP_PORT", "AMQPS_PORT", "AMQP" if amqp else "AMQP, not served yet", amqp)
 
 
-def _pair(plain: str, tls: str, title: str, serves: HttpFrontEnd | Sequence[AmqpFrontEnd]) -> Iterator[Port]:
+def _shared(front_ends: Sequence[HttpFrontEnd]) -> Application:
+    """The application of a port: of these front ends, a request gets the first that it is for, or else the last."""
+
+    async def application(scope, receive, send) -> None:
+        chosen = next((front_end for front_end in front_ends if front_end.is_for(scope)), front_ends[-1])
+        await chosen.application(scope, receive, send)
+
+    return front_ends[0].application if len(front_ends) == 1 else application
+
+
+def _pair(plain: str, tls: str, title: str, serves: Application | Sequence[AmqpFrontEnd]) -> Iterator[Port]:
     yield Port(plain, title, getattr(settings, plain, 0), False, serves)
     yield Port(tls, f"{title}, with TLS", getattr(settings, tls, 0), True, serves)
 

@@ -24,7 +24,7 @@ from broker_core.wire.connections import Connection, Connections, Limits, Refusa
 from . import ports
 from .accepting import Acceptor
 from .amqp import AmqpFrontEnd, ProtocolChoice
-from .ports import HttpFrontEnd, Port
+from .ports import Port
 from .status import Listening, OpenPort, keep_recorded
 
 DRAIN_SECONDS = 5  # for requests that are being answered when the process is asked to stop
@@ -46,9 +46,11 @@ class Server(Protocol):
 class HttpServer(uvicorn.Server):
     """One application on one socket. The listener accepts and handles signals, not uvicorn."""
 
-    def __init__(self, port: HttpFrontEnd, listening: socket.socket, connections: Connections, context: ssl.SSLContext | None):
+    def __init__(
+        self, application: Application, listening: socket.socket, connections: Connections, context: ssl.SSLContext | None
+    ):
         config = uvicorn.Config(
-            _answers_when_cancelled(port.application),
+            _answers_when_cancelled(application),
             http=BoundedHttp,
             ws="none",
             lifespan="off",
@@ -191,7 +193,7 @@ async def _beside(*work) -> AsyncIterator[None]:
 
 
 def _server(port: Port, listening: socket.socket, connections: Connections, context: ssl.SSLContext | None) -> Server:
-    if isinstance(port.serves, HttpFrontEnd):
+    if callable(port.serves):
         return HttpServer(port.serves, listening, connections, context)
     return AmqpServer(port.serves, listening, connections, context)
 

@@ -17,7 +17,7 @@ from tests.eventually import eventually, eventually_aio
 def test_a_listener_is_listed_with_its_ports_until_it_is_killed(listener_process):
     [running] = eventually(status.listeners, 10)
     assert running.listening.ports == [
-        OpenPort("Service Bus REST", listener_process.port("SERVICE_BUS_PORT")),
+        OpenPort("Service Bus REST and Service Bus administration", listener_process.port("SERVICE_BUS_PORT")),
         OpenPort("Queue Storage", listener_process.port("QUEUE_STORAGE_PORT")),
         OpenPort("AMQP, not served yet", listener_process.port("AMQP_PORT")),
     ]

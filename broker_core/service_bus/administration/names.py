@@ -1,0 +1,57 @@
+"""The names in the documents of the administration API: namespaces, and the elements of each kind of entity in their order.
+
+Clients of the service read and write the elements of a description in this order (SB, section 7.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_core.common.types import EntityKind
+from broker_core.service_bus.rules.entity_settings import OURS, SERVICE_NAMES, SETTINGS_OF
+from broker_core.service_bus.rules.kept_properties import effective_kept
+
+ATOM = "http://www.w3.org/2005/Atom"
+SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+SCHEMA = "http://www.w3.org/2001/XMLSchema"
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+
+KEPT = "kept_properties"
+DESCRIPTION: Mapping[EntityKind, str] = {
+    EntityKind.QUEUE: "QueueDescription",
+    EntityKind.TOPIC: "TopicDescription",
+    EntityKind.SUBSCRIPTION: "SubscriptionDescription",
+}
+RULE_DESCRIPTION = "RuleDescription"
+
+# The settings of each kind by their elements; and the names of the properties that are only kept.
+SETTINGS = {
+    kind: {SERVICE_NAMES[name]: name for name in names if name not in (*OURS, KEPT)} for kind, names in SETTINGS_OF.items()
+}
+KEPT_NAMES = {kind: effective_kept(kind, {}) for kind in EntityKind if kind in SETTINGS_OF}
+
+ORDER: Mapping[EntityKind, tuple[str, ...]] = {
+    EntityKind.QUEUE: (
+        *("LockDuration", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "RequiresSession", "DefaultMessageTimeToLive"),
+        *("DeadLetteringOnMessageExpiration", "DuplicateDetectionHistoryTimeWindow", "MaxDeliveryCount"),
+        *("EnableBatchedOperations", "SizeInBytes", "MessageCount", "IsAnonymousAccessible", "AuthorizationRules", "Status"),
+        *("ForwardTo", "UserMetadata", "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails"),
+        *("AutoDeleteOnIdle", "EnablePartitioning", "ForwardDeadLetteredMessagesTo", "EntityAvailabilityStatus"),
+        *("EnableExpress", "MaxMessageSizeInKilobytes"),
+    ),
+    EntityKind.TOPIC: (
+        *("DefaultMessageTimeToLive", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "DuplicateDetectionHistoryTimeWindow"),
+        *("EnableBatchedOperations", "SizeInBytes", "FilteringMessagesBeforePublishing", "IsAnonymousAccessible"),
+        *("AuthorizationRules", "Status", "UserMetadata", "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering"),
+        *("CountDetails", "SubscriptionCount", "SqlFilterCount", "CorrelationFilterCount", "AutoDeleteOnIdle"),
+        *("EnablePartitioning", "EnableSubscriptionPartitioning", "EntityAvailabilityStatus", "EnableExpress"),
+        "MaxMessageSizeInKilobytes",
+    ),
+    EntityKind.SUBSCRIPTION: (
+        *("LockDuration", "RequiresSession", "DefaultMessageTimeToLive", "DeadLetteringOnMessageExpiration"),
+        *("DeadLetteringOnFilterEvaluationExceptions", "MessageCount", "MaxDeliveryCount", "EnableBatchedOperations", "Status"),
+        *("ForwardTo", "CreatedAt", "UpdatedAt", "AccessedAt", "CountDetails", "UserMetadata", "ForwardDeadLetteredMessagesTo"),
+        *("AutoDeleteOnIdle", "EntityAvailabilityStatus"),
+    ),
+}
