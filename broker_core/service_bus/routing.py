@@ -31,6 +31,7 @@ from .rules.values import JSON_PROPERTIES, Message
 WINDOW_SECONDS = 3600
 MOST_MESSAGES = 10_000  # that are replayed
 MOST_EVENTS, RECENT_EVENTS = 300_000, 50_000  # examined to find them; to find some of them
+MOST_PUBLICATIONS = 50  # in a route: with forwards in a circle, each may lead to several others
 TEXTS = ("subject", "correlation_id", "message_id", "session_id", "content_type", "to", "reply_to", "reply_to_session_id")
 
 
@@ -183,7 +184,7 @@ class _Walk:
     """Follows a message from topic to topic. now: the namespace's clock. hops: how often the message was forwarded before."""
 
     def __init__(self, now: datetime, actor: Actor | None):
-        self._now, self._actor = now, actor
+        self._now, self._actor, self._publications = now, actor, 0
 
     def topic(self, topic: Topic, message: Message, size: int, depth: int, hops: int) -> Steps[list[RouteStep]]:
         step = RouteStep(depth, StepKind.TOPIC, topic.address.path, Verdict.PASSES, address=topic.address)
@@ -193,6 +194,10 @@ class _Walk:
         if size > largest:
             reason = f"The message has {size:,} bytes; at most {largest:,} are allowed."
             return [step._replace(verdict=Verdict.REFUSED, reason=reason)]
+        self._publications += 1
+        if self._publications > MOST_PUBLICATIONS:
+            reason = f"What follows is not shown: the route has more than {MOST_PUBLICATIONS} publications."
+            return [step._replace(reason=reason)]
         subscriptions = yield from _rules(topic.address, self._actor)
         if not subscriptions:
             return [step._replace(verdict=Verdict.DROPPED, reason="The topic has no subscriptions.")]

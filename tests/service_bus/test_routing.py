@@ -65,6 +65,27 @@ def test_the_route_follows_forwards_to_the_last_queue(namespace, topic):
     assert bodies(service_bus.peek(queue)) == ["x"]
 
 
+def test_the_route_of_a_loop_ends_at_the_hop_limit(topic):
+    """SB-173, SB-176."""
+    subscribe(topic, "loop", forward_to=topic.path)
+    steps = service_bus.route(topic, Message(b"x"))
+    assert [str(step.kind) for step in steps].count("topic") == 5
+    assert steps[-1].verdict is Verdict.DEAD and "MaxTransferHopCountExceeded" in steps[-1].reason
+
+
+def test_the_route_of_many_loops_is_shortened(topic):
+    """Of five such subscriptions there would be 781 publications."""
+    for name in "abcde":
+        subscribe(topic, name, forward_to=topic.path)
+    steps = service_bus.route(topic, Message(b"x"))
+    published = [step for step in steps if step.kind == "topic"]
+    shown = [step for step in published if not step.reason]
+    assert len(shown) == 50 and len(published) < 100
+    assert {step.reason for step in published if step.reason} == {
+        "What follows is not shown: the route has more than 50 publications."
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "verdict", "reason"),
     [
