@@ -17,10 +17,11 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right, SubQueue
 from broker_core.namespaces.namespaces import namespace_to_configure
 from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unchanged, token_of
+from broker_core.service_bus.entities.forwarding import notes_on_forwards
 from broker_core.service_bus.entities.kinds import Entity, as_parameters
 from broker_core.service_bus.entities.lifecycle import settings_after
 from broker_core.service_bus.entities.rows import lock_entity
-from broker_core.service_bus.rules.entity_settings import KEPT, Settings, resolved, values_of
+from broker_core.service_bus.rules.entity_settings import KEPT, Settings, changed_forwards, resolved, values_of
 from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -100,6 +101,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
         new_forward_dead_lettered_to=new["forward_dead_lettered_messages_to"],
         new_expires_whole_sessions=new["expires_whole_sessions"],
     )
+    forwards = yield from notes_on_forwards(current.id, after, changed_forwards(current.settings, after))
     affected = [row for row in rows if row.path is not None]
     capped = rows[0].scanned >= SCAN_CAP
     facts = [(row.path, row.subqueue, row.before, row.after, row.n, row.checksum) for row in affected]
@@ -110,7 +112,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
         effects=tuple(effect for row in affected for effect in _effects(current.address.namespace, row, capped)),
         before=current.settings,
         after=after,
-        notes=tuple(_notes(current, after, effective)),
+        notes=(*_notes(current, after, effective), *forwards),
         scanned=rows[0].scanned,
         capped=capped,
     )

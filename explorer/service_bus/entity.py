@@ -12,7 +12,7 @@ from broker_core import reads, service_bus
 from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
-from broker_core.service_bus.rules.entity_settings import KEPT, SERVICE_NAMES
+from broker_core.service_bus.rules.entity_settings import FORWARDS, KEPT, SERVICE_NAMES
 from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
 from explorer.frames.deploys import recent_deploys
@@ -97,9 +97,11 @@ def _head(request: HttpRequest, entity: EntityRow, may: May) -> dict:
     effective = entities.effective(address, actor=actor)
     points, deploys = reads.traffic(address, SPARK_MINUTES, actor=actor), recent_deploys(address.namespace)
     traffic = spark(points, completes=entity.holds_messages, deploys=deploys)
+    forwards = any(name in effective and effective[name].value for name in FORWARDS)
     return {
         "settings": settings_of(effective, entity.kind),
         "head": head(entity, may, effective, traffic),
+        "forwarding_notes": entities.forwarding_notes(address, actor=actor) if forwards else [],
         "idleness": shown_idleness(entity, reads.idleness(address, actor=actor)),
     }
 

@@ -72,8 +72,9 @@ def _tags(entity: EntityRow) -> list[Tag]:
     if entity.hidden:
         tags.append(Tag("hidden", "Not listed unless hidden entities are included"))
     if entity.forward_to:
-        title = "All messages are forwarded; receive them there"
         target = EntityAddress(entity.address.namespace, entity.forward_to)
+        is_loop = target in (entity.address, entity.address.topic)
+        title = "All messages are forwarded" if is_loop else "All messages are forwarded; receive them there"
         tags.append(Tag(f"forwards to {entity.forward_to}", title, page_url("entity", target), "forward"))
     if entity.kind == EntityKind.SUBSCRIPTION and not entity.rules:
         tags.append(Tag("no rules", "Without rules, a subscription receives no messages", "?tab=rules", "warning", warns=True))

@@ -178,6 +178,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"namespace": w.ns},
         },
         "service_bus.entities.effective": {"*": lambda: at},
+        "service_bus.entities.forwarding": {"*": lambda: at},
         "service_bus.entities.link_targets": {"*": lambda: at | {"right": Right.SEND}},
         "service_bus.entities.lifecycle": {
             "create_queue": lambda: {"address": new("new"), "settings": QueueSettings()},

@@ -13,6 +13,7 @@ from .descriptions import (
     replace_described,
 )
 from .effective import EffectiveSetting, effective
+from .forwarding import forwarding_notes
 from .kinds import Entity, Queue, Subscription, Topic
 from .lifecycle import (
     create_queue,

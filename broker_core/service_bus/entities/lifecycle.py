@@ -22,6 +22,7 @@ from broker_core.service_bus.messages.tidying import end_expired_locks
 from broker_core.service_bus.rules.entity_settings import (
     FORWARDS,
     Settings,
+    changed_forwards,
     changed_settings,
     check_path,
     check_subscription_name,
@@ -333,8 +334,7 @@ def _update(
 def settings_after(current: Entity, changes: Mapping[str, Any], namespace: Namespace) -> Steps:
     """The settings an entity would have after a change, checked. Raises InvalidArgument."""
     settings = changed_settings(current.settings, changes, limits_of(namespace))
-    moved = [name for name in FORWARDS if getattr(settings, name, None) != getattr(current.settings, name, None)]
-    return (yield from _with_destinations(current.address, settings, moved))
+    return (yield from _with_destinations(current.address, settings, changed_forwards(current.settings, settings)))
 
 
 def _after_change(before: Entity, after: Settings, namespace: Namespace, actor: Actor) -> Steps[None]:
@@ -423,7 +423,7 @@ def _list(kind: EntityKind | None, namespace: str | None, actor: Actor | None) -
     return [from_row(row) for row in rows]
 
 
-def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[str, ...] | list[str]) -> Steps:
+def _with_destinations(address: EntityAddress, settings: Settings, names: Sequence[str]) -> Steps:
     """The settings with the named forwards spelled as their destinations' paths. Raises InvalidArgument for an invalid
     destination.
 

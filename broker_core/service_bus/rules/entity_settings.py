@@ -175,6 +175,11 @@ def changed_settings(
     return replace(current, **checked)
 
 
+def changed_forwards(before: Settings, after: Settings) -> list[str]:
+    """The forwards that differ, by the names of their settings."""
+    return [name for name in FORWARDS if getattr(before, name, None) != getattr(after, name, None)]
+
+
 def check_tier(settings: Settings, limits: Limits) -> None:
     """Raise InvalidArgument for the first setting that the tier of these limits does not allow."""
     for name, value in values_of(settings).items():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from broker_core.common.types import EntityKind, EntityStatus, SubQueue
 
 MAX_HOPS = 4
+_DROPPED = "Within the duplicate detection window, they are dropped there as duplicates (SB-133)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,62 @@ def why_not_forward(
             "MessageSizeExceeded", f"The message has {size:,} bytes; '{destination.path}' takes at most {destination.largest:,}."
         )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A forward of an entity that leads back to it, or to a subscription's own topic (SB-176).
+
+    hops: the fewest forwards until a message is back; 1: the destination is the entity itself, or the topic. drops: the entity,
+    or the topic, detects duplicates.
+    """
+
+    to: str
+    hops: int
+    drops: bool
+
+
+def forwarding_notes(
+    kind: EntityKind, requires_session: bool, forward_to: str | None, loops: Mapping[str, Loop]
+) -> Iterator[str]:
+    """What an accepted forward does that its author may not expect, in sentences (SB-173, SB-175, SB-176).
+
+    loops: the forwards that lead back, by the name of their setting.
+    """
+    if requires_session and forward_to is not None:
+        yield f"No receiver can accept the sessions of this {kind} while its messages are forwarded (SB-171, SB-175)."
+    if loop := loops.get("forward_to"):
+        yield _loop_of_messages(kind, loop)
+    if loop := loops.get("forward_dead_lettered_messages_to"):
+        yield _loop_of_dead_letters(kind, loop)
+
+
+def _loop_of_messages(kind: EntityKind, loop: Loop) -> str:
+    if loop.drops:
+        return f"{_way(kind, 'Messages', loop)}. {_DROPPED}"
+    if kind is EntityKind.SUBSCRIPTION:
+        return (
+            f"{_way(kind, 'Messages', loop)}, which publishes them again to its subscriptions. "
+            f"After {MAX_HOPS} forwards, they are dead-lettered (SB-173)."
+        )
+    return f"{_way(kind, 'Messages', loop)}. After {MAX_HOPS} forwards, they are dead-lettered (SB-173)."
+
+
+def _loop_of_dead_letters(kind: EntityKind, loop: Loop) -> str:
+    if loop.drops:
+        return f"{_way(kind, 'Dead letters', loop)}. {_DROPPED}"
+    again = ", which publishes them again to its subscriptions" if kind is EntityKind.SUBSCRIPTION else " and are delivered again"
+    return (
+        f"{_way(kind, 'Dead letters', loop)}{again}. "
+        f"After {MAX_HOPS} forwards, they move to the transfer dead-letter queue (SB-173)."
+    )
+
+
+def _way(kind: EntityKind, what: str, loop: Loop) -> str:
+    home = "the topic of this subscription" if kind is EntityKind.SUBSCRIPTION else f"this {kind}"
+    if loop.hops > 1:
+        return f"{what} that are forwarded to '{loop.to}' come back to {home}"
+    return f"{what} are forwarded to {home}{'' if kind is EntityKind.SUBSCRIPTION else ' itself'}"
 
 
 def quota_exceeded(path: str) -> CannotForward:

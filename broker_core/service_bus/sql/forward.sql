@@ -149,6 +149,27 @@ SELECT e.id AS entity_id, s.subqueue
                   AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = s.subqueue))
  ORDER BY 1, 2;
 
+-- name: forwarding_loops
+-- Of these destinations of an entity's forwards, by their place, those from which messages come back to the entity, or to the
+-- topic of a subscription, in at most max_hops forwards, with the fewest. Whether rules match is not considered. drops: the
+-- entity, or the topic, detects duplicates.
+WITH RECURSIVE home AS MATERIALIZED (
+    SELECT t.id, t.key, t.namespace_id, t.requires_duplicate_detection
+      FROM vitrine_entity AS e JOIN vitrine_entity AS t ON t.id = coalesce(e.topic_id, e.id) WHERE e.id = %(entity_id)s),
+way (place, key, hops) AS (
+    SELECT d.place, lower(d.path), 1 FROM unnest(%(paths)b::text[]) WITH ORDINALITY AS d(path, place)
+    UNION
+    SELECT w.place, lower(s.forward_to), w.hops + 1
+      FROM way AS w CROSS JOIN home AS h
+      JOIN vitrine_entity AS t ON t.namespace_id = h.namespace_id AND t.key = w.key AND t.deleted_at IS NULL
+     CROSS JOIN LATERAL (
+           SELECT t.forward_to
+           UNION ALL
+           SELECT s.forward_to FROM vitrine_entity AS s WHERE s.topic_id = t.id AND s.deleted_at IS NULL) AS s
+     WHERE w.hops < %(max_hops)s AND w.key <> h.key AND s.forward_to IS NOT NULL)
+SELECT w.place, min(w.hops) AS hops, h.requires_duplicate_detection AS drops
+  FROM way AS w JOIN home AS h ON h.key = w.key GROUP BY w.place, h.requires_duplicate_detection ORDER BY w.place;
+
 -- name: take_due_at_topic
 -- Remove and return the due scheduled messages of a topic, to be published (SB-051).
 WITH

@@ -3,7 +3,14 @@
 import pytest
 
 from broker_core.common.types import EntityKind, EntityStatus, SubQueue
-from broker_core.service_bus.rules.forwarding import MAX_HOPS, Destination, list_of_failures, why_not_forward
+from broker_core.service_bus.rules.forwarding import (
+    MAX_HOPS,
+    Destination,
+    Loop,
+    forwarding_notes,
+    list_of_failures,
+    why_not_forward,
+)
 
 
 def a_queue(kind=EntityKind.QUEUE, status=EntityStatus.ACTIVE, requires_session=False, largest=100):
@@ -50,3 +57,64 @@ def test_a_message_is_forwarded_at_most_four_times():  # SB-173
 def test_a_message_that_cannot_be_forwarded_moves_to_the_list_of_its_source(source, goes_to):
     """SB-174, SB-917."""
     assert list_of_failures(source) is goes_to
+
+
+QUEUE, SUBSCRIPTION = EntityKind.QUEUE, EntityKind.SUBSCRIPTION
+DEAD = "forward_dead_lettered_messages_to"
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "loop", "note"),
+    [
+        (
+            QUEUE, "forward_to", Loop("q", 1, False),
+            "Messages are forwarded to this queue itself. After 4 forwards, they are dead-lettered (SB-173).",
+        ),
+        (
+            QUEUE, "forward_to", Loop("b", 2, False),
+            "Messages that are forwarded to 'b' come back to this queue. After 4 forwards, they are dead-lettered (SB-173).",
+        ),
+        (
+            QUEUE, "forward_to", Loop("q", 1, True),
+            "Messages are forwarded to this queue itself. "
+            "Within the duplicate detection window, they are dropped there as duplicates (SB-133).",
+        ),
+        (
+            SUBSCRIPTION, "forward_to", Loop("t", 1, False),
+            "Messages are forwarded to the topic of this subscription, which publishes them again to its subscriptions. "
+            "After 4 forwards, they are dead-lettered (SB-173).",
+        ),
+        (
+            SUBSCRIPTION, "forward_to", Loop("b", 3, True),
+            "Messages that are forwarded to 'b' come back to the topic of this subscription. "
+            "Within the duplicate detection window, they are dropped there as duplicates (SB-133).",
+        ),
+        (
+            QUEUE, DEAD, Loop("q", 1, False),
+            "Dead letters are forwarded to this queue itself and are delivered again. "
+            "After 4 forwards, they move to the transfer dead-letter queue (SB-173).",
+        ),
+        (
+            SUBSCRIPTION, DEAD, Loop("b", 2, False),
+            "Dead letters that are forwarded to 'b' come back to the topic of this subscription, "
+            "which publishes them again to its subscriptions. "
+            "After 4 forwards, they move to the transfer dead-letter queue (SB-173).",
+        ),
+        (
+            QUEUE, DEAD, Loop("q", 1, True),
+            "Dead letters are forwarded to this queue itself. "
+            "Within the duplicate detection window, they are dropped there as duplicates (SB-133).",
+        ),
+    ],
+)  # fmt: skip
+def test_a_loop_is_explained(kind, setting, loop, note):
+    """SB-173, SB-176."""
+    assert list(forwarding_notes(kind, False, loop.to, {setting: loop})) == [note]
+
+
+def test_a_forward_of_sessions_is_explained():
+    """SB-175."""
+    assert list(forwarding_notes(QUEUE, True, "b", {})) == [
+        "No receiver can accept the sessions of this queue while its messages are forwarded (SB-171, SB-175)."
+    ]
+    assert list(forwarding_notes(QUEUE, True, None, {})) == [] == list(forwarding_notes(SUBSCRIPTION, False, "b", {}))
