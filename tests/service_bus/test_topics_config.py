@@ -652,6 +652,6 @@ def test_the_subscription_limit_holds_for_concurrent_creations(namespace, narrow
     topic = EntityAddress(namespace, "t")
     entities.create_topic(topic)
     outcomes = at_once(*(lambda i=i: entities.create_subscription(topic.subscription(f"s{i}")) for i in range(6)))
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NotAllowed"] * 3 + ["Subscription"] * 3
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["LimitReached"] * 3 + ["Subscription"] * 3
     assert len(entities.list_subscriptions(topic)) == 3
     assert Entity.objects.get(id=entities.get_topic(topic).id).rules_version == 4
