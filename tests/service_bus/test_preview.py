@@ -98,6 +98,15 @@ def test_a_forwarding_entity_makes_messages_unavailable_to_receivers(make_queue)
     }
 
 
+def test_messages_of_sessions_are_forwarded_when_that_is_set(make_queue):
+    """SB-175; also to the queue itself (SB-176)."""
+    source, target = make_queue(requires_session=True), make_queue()
+    service_bus.send(source, [Message(b"x", session_id="a"), Message(b"y", session_id="b")])
+    service_bus.accept_session(source, "a", max_count=1)
+    for path in (source.path, target.path):
+        assert effects_of(preview.preview(source, forward_to=path)) == {(SettingsEffect.FORWARDED, None): (1, (2,))}
+
+
 def test_a_preview_counts_locks_dropped_on_change(make_queue):
     queue = make_queue(max_delivery_count=1)
     service_bus.send(queue, [Message(b"x"), Message(b"y")])
