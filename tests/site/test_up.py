@@ -43,7 +43,10 @@ def test_network_clients_are_served_and_a_restarted_listener_has_the_same_ports(
     eventually(lambda: (health := vitrine.health()) and health["listener"]["state"] == "not running", 10)
     assert httpx.get(url, timeout=30).json()["status"] == "healthy"
     assert vitrine.process("listener").pid != before
-    ports = {"Queue Storage": vitrine.queue_storage_port, "Service Bus REST and Service Bus administration": vitrine.service_bus_port}
+    ports = {
+        "Queue Storage": vitrine.queue_storage_port,
+        "Service Bus REST and Service Bus administration": vitrine.service_bus_port,
+    }
     assert eventually(lambda: (health := vitrine.health()) and health["listener"].get("ports") == ports, 10)
 
 
