@@ -40,10 +40,12 @@ print("installed:", ", ".join(one.title for one in installed()))
 print("ports:", ", ".join(port.setting for port in known_ports()))
 """
 
-# The registries that have lines of a front end, by its family.
+LISTENER = "broker_core/listener/front_ends.py"
+# The folder of each front end, the registries that have lines of it, by what these contain, and the ports that go with it.
 FRONT_ENDS = {
-    "service_bus": ("broker_core/listener/front_ends.py", "explorer/site/front_ends.py"),
-    "queue_storage": ("broker_core/listener/front_ends.py",),
+    "service_bus/http": ((LISTENER, "explorer/site/front_ends.py"), "service_bus_http|service_bus import http", ()),
+    "service_bus/administration": ((LISTENER,), "administration", ()),
+    "queue_storage/http": ((LISTENER,), "queue_storage", ("QUEUE_STORAGE_PORT",)),
 }
 
 
@@ -102,19 +104,20 @@ def test_a_family_is_removed_with_its_folders_and_commands(tree, family, name, p
         (tree / "broker_core" / "management" / "commands" / f"{command}.py").unlink()
     without_lines(tree / "broker_core" / "families.py", name)
     without_lines(tree / "explorer" / "families.py", pages)
-    for registry in FRONT_ENDS.get(family, ()):
-        without_lines(tree / registry, family)
+    if family == "queue_storage":
+        without_lines(tree / LISTENER, family)
     assert f"installed: {remaining}" in start(tree)
 
 
 @pytest.mark.slow
 @pytest.mark.django_db
-@pytest.mark.parametrize("family", FRONT_ENDS)
-def test_a_front_end_is_removed_with_its_folder(tree, family):
-    shutil.rmtree(tree / "broker_core" / family / "http")
-    for registry in FRONT_ENDS[family]:
-        without_lines(tree / registry, family)
+@pytest.mark.parametrize("folder", FRONT_ENDS)
+def test_a_front_end_is_removed_with_its_folder(tree, folder):
+    registries, lines, ports = FRONT_ENDS[folder]
+    shutil.rmtree(tree / "broker_core" / folder)
+    for registry in registries:
+        without_lines(tree / registry, lines)
     started = start(tree)
     assert "installed: Service Bus, Queue Storage, RabbitMQ" in started
-    [ports] = re.findall("^ports: (.*)$", started, re.MULTILINE)
-    assert {other for other in FRONT_ENDS if f"{other.upper()}_PORT" in ports} == FRONT_ENDS.keys() - {family}
+    [opened] = re.findall("^ports: (.*)$", started, re.MULTILINE)
+    assert {port for port in ("SERVICE_BUS_PORT", "QUEUE_STORAGE_PORT") if port not in opened} == set(ports)

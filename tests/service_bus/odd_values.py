@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, BodyKind, EntityAddress, EntityStatus, Family, Right
+from broker_core.common.types import Actor, BodyKind, EntityAddress, EntityKind, EntityStatus, Family, Right
 from broker_core.queue_storage.rules.sas import AccessPolicy
 from broker_core.queue_storage.rules.service_properties import CorsRule, Logging
 from broker_core.rabbitmq import Properties, Publication, RoutingDraft
@@ -22,7 +22,7 @@ from broker_core.service_bus.rules.emulator_config import read
 from broker_core.service_bus.rules.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.service_bus.rules.filters.correlation import CorrelationFilter
 from broker_core.service_bus.rules.filters.rules import Rule
-from broker_core.service_bus.rules.values import Message
+from broker_core.service_bus.rules.values import GivenPolicy, Message
 from broker_core.store.driver import run
 
 ODD: tuple[Any, ...] = (
@@ -180,6 +180,19 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "service_bus.entities.effective": {"*": lambda: at},
         "service_bus.entities.forwarding": {"*": lambda: at},
         "service_bus.entities.link_targets": {"*": lambda: at | {"right": Right.SEND}},
+        "service_bus.entities.descriptions": {
+            "describe_entity": lambda: at,
+            "list_descriptions": lambda: {"namespace": w.ns, "kind": EntityKind.QUEUE, "first": 0, "max_count": 2},
+            "create_described": lambda: {
+                "address": new("new"),
+                "kind": EntityKind.QUEUE,
+                "settings": {"max_delivery_count": 3},
+                "policies": [GivenPolicy("p", send=True)],
+            },
+            "replace_described": lambda: (
+                at | {"kind": EntityKind.QUEUE, "settings": {"max_delivery_count": 3}, "policies": [GivenPolicy("p", send=True)]}
+            ),
+        },
         "service_bus.entities.lifecycle": {
             "create_queue": lambda: {"address": new("new"), "settings": QueueSettings()},
             "ensure_queue": lambda: {"address": new("new"), "settings": QueueSettings()},
@@ -213,7 +226,8 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "create_rule": lambda: rule | {"rule": Rule("new", CorrelationFilter(subject="x"))},
             "update_rule": lambda: rule | {"rule": Rule("r")},
             "delete_rule": lambda: rule | {"name": "r"},
-            "list_rules": lambda: rule,
+            "get_rule": lambda: rule | {"name": "r"},
+            "list_rules": lambda: rule | {"first": 0, "max_count": 2},
         },
         "service_bus.preview": {
             "*": lambda: at,
@@ -443,6 +457,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "stored_policies": lambda: {"ids": [1]},
             "set_keys": lambda: {"scope": w.ns, "name": "p", "primary": "x" * 44},
             "update_policy": lambda: {"scope": w.ns, "name": "p", "send": True, "listen": True, "manage": False},
+            "replace_policies": lambda: {"address": w.queue, "policies": [GivenPolicy("p", send=True)]},
             "*": lambda: {"scope": w.ns, "name": "p"},
         },
         "sweeps.runs": {"*": dict},

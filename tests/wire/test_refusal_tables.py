@@ -9,6 +9,7 @@ import broker_core
 from broker_core.common.errors import BrokerError
 from broker_core.queue_storage.http import errors as queue_storage_errors
 from broker_core.queue_storage.rules.errors import AuthorizationMismatch, StorageRefusal
+from broker_core.service_bus.administration import errors as administration_errors
 from broker_core.service_bus.http import errors as service_bus_errors
 
 FAMILIES = ("service_bus", "queue_storage", "rabbitmq")
@@ -48,8 +49,9 @@ def reaching(family: str) -> set[type]:
     }
 
 
-def test_service_bus_has_a_row_for_every_error():
-    assert reaching("service_bus") == set(service_bus_errors.TABLE)
+@pytest.mark.parametrize("table", [service_bus_errors, administration_errors], ids=["messages", "administration"])
+def test_service_bus_has_a_row_for_every_error(table):
+    assert reaching("service_bus") == set(table.TABLE)
 
 
 def test_queue_storage_has_a_row_for_every_error_that_does_not_carry_its_own():
@@ -69,8 +71,12 @@ OF_THE_SERVER = {"BrokerError", "BrokerUnavailable", "ConnectionClosed", "Server
 
 @pytest.mark.parametrize(
     ("table", "throttling"),
-    [(service_bus_errors, set()), (queue_storage_errors, {"TooManyFailedAuthentications"})],  # the service throttles with 503
-    ids=["Service Bus", "Queue Storage"],
+    [
+        (service_bus_errors, set()),
+        (administration_errors, set()),
+        (queue_storage_errors, {"TooManyFailedAuthentications"}),  # the service throttles with 503
+    ],
+    ids=["Service Bus", "administration", "Queue Storage"],
 )
 def test_only_the_server_s_own_problems_have_the_statuses_of_servers(table, throttling):
     own = {cls.__name__ for cls, row in table.TABLE.items() if row.status >= 500}

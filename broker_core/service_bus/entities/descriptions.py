@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker_core.common.arguments import require_count
+from broker_core.common.arguments import require_count, require_kind
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.namespaces.namespaces import namespace_to_configure
@@ -51,7 +51,8 @@ class Description:
     """An entity with its policies and counts.
 
     size_bytes, accessed_at: of a topic, with its subscriptions. accessed_at: the last use (SB-190 to SB-192), to within 20 s;
-    None: it was not used since it was created. sql_filters, correlation_filters: the rules of a topic's subscriptions.
+    None: it was not used since it was created. sql_filters, correlation_filters: the rules of a subscription, or of
+    all subscriptions of a topic.
     """
 
     entity: Entity
@@ -109,6 +110,8 @@ def create_described(
     """Create an entity with its policies. settings: by name; others take the defaults of the tier. rule: the only rule of a
     subscription; None: `$Default`. Raises what create_queue and create_policy raise."""
     _authorize(actor, address)
+    require_kind("kind", kind, EntityKind)
+    shared_access.check_policies(policies)
 
     def steps() -> Steps[Description]:
         match kind:
@@ -140,6 +143,8 @@ def replace_described(
     they are kept. Raises EntityNotFound, InvalidArgument for an entity of another kind, and what update_entity raises.
     """
     _authorize(actor, address)
+    require_kind("kind", kind, EntityKind)
+    shared_access.check_policies(policies or ())
 
     def steps() -> Steps[Description]:
         namespace = yield from namespace_to_configure(address, actor or Actor.local(), Family.SERVICE_BUS)
@@ -148,7 +153,7 @@ def replace_described(
         whole = defaults_of(kind, namespace.tier, namespace.is_system) | {name: present[name] for name in OURS if name in present}
         whole |= {name: present[name] for name in FIXED if name in present} | dict(settings)
         whole[KEPT] = {name: value for name, value in present[KEPT].items() if name in FIXED_KEPT} | dict(settings.get(KEPT, {}))
-        changes = {name: value for name, value in whole.items() if value != present[name]}
+        changes = {name: value for name, value in whole.items() if name not in present or value != present[name]}
         yield from lifecycle.update_entity.steps(address, actor=actor, **changes)
         if policies is not None:
             yield from shared_access.replace_policies.steps(current.address, policies, actor=actor)

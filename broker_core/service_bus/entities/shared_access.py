@@ -16,6 +16,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, LimitReached, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus.rules.entity_settings import check_policy_name
@@ -283,9 +284,7 @@ def replace_policies(address: EntityAddress, policies: Sequence[GivenPolicy], *,
     """Let an entity have exactly these policies. Those that it has keep what is not given: their keys, and the spelling of their
     names. Raises the errors of create_policy."""
     _authorize(actor, address)
-    wanted = {policy.name.lower(): policy for policy in policies}
-    if len(wanted) < len(policies):
-        raise InvalidArgument("policies", "two of them have the same name; names are case-insensitive")
+    wanted = check_policies(policies)
 
     def steps() -> Steps[None]:
         present = {policy.name.lower(): policy for policy in (yield from list_policies.steps(address, actor=actor))}
@@ -295,6 +294,25 @@ def replace_policies(address: EntityAddress, policies: Sequence[GivenPolicy], *,
             yield from _let_be(address, present.get(name), policy, actor)
 
     yield Atomically(steps())
+
+
+def check_policies(policies: Sequence[GivenPolicy]) -> dict[str, GivenPolicy]:
+    """The policies by their names in lower case. Raises InvalidArgument, and LimitReached if they are too many."""
+    wanted: dict[str, GivenPolicy] = {}
+    for policy in policies:
+        require_kind("policies", policy, GivenPolicy)
+        check_policy_name(policy.name)
+        checked_key("primary_key", policy.primary_key)
+        checked_key("secondary_key", policy.secondary_key)
+        for right in ("send", "listen", "manage"):
+            require_kind(right, getattr(policy, right), bool)
+        _require_a_right(policy.send, policy.listen, policy.manage)
+        if policy.name.lower() in wanted:
+            raise InvalidArgument("policies", f"two are called '{policy.name}'; names are case-insensitive")
+        wanted[policy.name.lower()] = policy
+    if len(wanted) > STRICT.policies_per_scope:
+        raise LimitReached(f"There are {len(wanted)} shared-access policies; at most {STRICT.policies_per_scope} are allowed.")
+    return wanted
 
 
 def _let_be(address: EntityAddress, present: AccessPolicy | None, wanted: GivenPolicy, actor: Actor | None) -> Steps[None]:

@@ -1,0 +1,1 @@
+"""The administration API of Service Bus at the port of a listener."""
