@@ -84,6 +84,17 @@ def test_all_tabs_can_be_read_however_wide_their_counts_are(one_of_each, browser
     expect(page.get_by_role("link", name="Board")).to_be_visible()
 
 
+def test_the_status_of_an_entity_opens_within_a_narrow_window(one_of_each, browser):  # noqa: F811
+    page = browser("operator", viewport={"width": 390, "height": 844})
+    for address in one_of_each:
+        page.goto(f"/entities/{address}")
+        page.locator(".status > summary").click()
+        expect(page.locator("#effective-settings")).to_be_visible()
+        for fold in page.locator("#effective-settings summary").all():
+            fold.click()
+        assert page.evaluate(OVERFLOW) == 0, address
+
+
 @pytest.mark.slow
 def test_the_page_header_is_live(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
