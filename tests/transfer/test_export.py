@@ -73,7 +73,12 @@ def of_kind(lines, kind):
 def test_every_kind_of_object_is_imported_as_it_was_exported(namespace, step):
     topic, plain = EntityAddress(namespace, "news"), EntityAddress(namespace, "plain")
     entities.create_queue(
-        plain, requires_duplicate_detection=True, lock_duration=7 * SECOND, user_metadata="übrig\n", hidden=True
+        plain,
+        requires_duplicate_detection=True,
+        lock_duration=7 * SECOND,
+        user_metadata="übrig\n",
+        hidden=True,
+        kept_properties={"EnableBatchedOperations": False, "EntityAvailabilityStatus": "Restoring"},
     )
     entities.create_topic(topic, default_message_time_to_live=timedelta(days=3, microseconds=17))
     rule = Rule("big", compile_filter("size > 5 AND name LIKE '%x'"), compile_action("SET sys.Label = 'big'; REMOVE name"))
@@ -91,6 +96,7 @@ def test_every_kind_of_object_is_imported_as_it_was_exported(namespace, step):
         "entity": 3, "rule": 2, "policy": 2, "seen": 2, "message": 4,
     }  # fmt: skip
     assert [m["transfer"] for m in of_kind(lines, "message") if "transfer" in m] == [{"hops": 1}]
+    assert entities.get_queue(EntityAddress(copy, "plain")).settings == entities.get_queue(plain).settings
     again = EntityAddress(copy, "news").subscription("all")
     assert entities.get_subscription(again).settings == entities.get_subscription(topic.subscription("all")).settings
     assert [r.rule for r in entities.list_rules(again)] == [r.rule for r in entities.list_rules(topic.subscription("all"))]

@@ -59,8 +59,10 @@ def edited(lines, **where_and_what):
 def shop(namespace):
     topic = EntityAddress(namespace, "news")
     entities.create_queue(EntityAddress(namespace, "orders"), requires_duplicate_detection=True, lock_duration=MINUTE)
-    entities.create_queue(EntityAddress(namespace, "audit"), user_metadata="kept as it is")
-    entities.create_topic(topic)
+    entities.create_queue(
+        EntityAddress(namespace, "audit"), user_metadata="kept as it is", kept_properties={"EnablePartitioning": True}
+    )
+    entities.create_topic(topic, kept_properties={"EnableBatchedOperations": False})
     entities.create_subscription(topic.subscription("all"), rule=Rule("big", compile_filter("size > 5")), forward_to="orders")
     shared_access.create_policy(topic, "reader", listen=True)
     return namespace
@@ -111,6 +113,10 @@ SERVICE_BUS = {
     "flags": lambda ns: entities.update_queue(
         _orders(ns), dead_lettering_on_message_expiration=True, hidden=True, history_level="off", expiry_mode="on_activity"
     ),
+    "kept properties": lambda ns: entities.update_queue(
+        EntityAddress(ns, "audit"), kept_properties={"EnablePartitioning": True, "SupportOrdering": True}
+    ),
+    "default properties": lambda ns: entities.update_topic(EntityAddress(ns, "news"), kept_properties={}),
     "status": lambda ns: entities.set_status(_orders(ns), EntityStatus.SEND_DISABLED),
     "a forward": lambda ns: entities.update_subscription(_all(ns), forward_to="audit"),
     "a forward to itself": lambda ns: entities.update_queue(EntityAddress(ns, "audit"), forward_to="audit"),
@@ -205,6 +211,20 @@ def test_settings_are_previewed_with_old_and_new_value_and_effects(shop):
     assert reads.counts(queue).active == 1
 
 
+def test_kept_properties_are_previewed_one_by_one_whatever_is_left_out_of_the_file(shop):
+    """SB-940."""
+    file = exported(shop)
+    for kept in ({"EnablePartitioning": True}, {"EnablePartitioning": True, "SupportOrdering": False, "EnableExpress": False}):
+        assert preview_import(edited(file, entity={"settings": {"kept_properties": kept}})).is_empty
+    changed = edited(file, entity={"settings": {"kept_properties": {"EnablePartitioning": True, "SupportOrdering": True}}})
+    [change] = [change for change in preview_import(changed).namespaces[0].changes if change.result is Result.CHANGED]
+    assert (change.item.path, change.settings, change.effects) == ("audit", {"SupportOrdering": (False, True)}, ())
+    apply_import(changed)
+    assert entities.get_queue(EntityAddress(shop, "audit")).settings.kept_properties == {
+        "EnablePartitioning": True, "SupportOrdering": True,
+    }  # fmt: skip
+
+
 def test_the_effects_of_a_policy_are_previewed(kettles):
     file = edited(exported(kettles), rabbitmq_policy={"definition": {"max-length": 1}})
     queue = EntityAddress(kettles, "kettle")
@@ -226,6 +246,12 @@ def test_the_effects_of_a_policy_are_previewed(kettles):
             "RequiresSession of queue 'audit' is false and would be true",
         ),
         ("shop", {"entity": {"kind": "topic"}}, "is not a setting of a topic"),
+        (
+            "shop",
+            {"entity": {"settings": {"kept_properties": {}}}},
+            "EnablePartitioning of queue 'audit' is true and would be false",
+        ),
+        ("shop", {"entity": {"settings": {"kept_properties": {"EnableExpress": 1}}}}, "EnableExpress: 1 must be true or false"),
         ("shop", {"entity": {"settings": {"max_delivery_count": 0}}}, "out of range"),
         ("shop", {"namespace": {"family": "queue_storage"}}, "is of the family Service Bus"),
         ("shop", {"rule": {"filter": {"expression": "size >"}}}, ": rule"),
