@@ -27,6 +27,7 @@ class DeletedEntity:
 
     deleted_by: "user:alice", "key:Root"; "process:broker" if it was unused for too long. messages: how many it had.
     settings:   the last ones, by name: those that only its family has, or else those of a Service Bus entity.
+    kept_properties: those without effect that differed from their defaults (SB-940).
     """
 
     id: int
@@ -39,6 +40,7 @@ class DeletedEntity:
     deleted_by: str
     messages: int
     settings: Mapping[str, Any]
+    kept_properties: Mapping[str, Any]
     clock: ClockReading
 
 
@@ -63,5 +65,6 @@ def deleted_entity(
         deleted_by=row.deleted_by or "",
         messages=row.deleted_messages or 0,
         settings={**row.options, **row.effective} or {name: getattr(row, name) for name in SETTINGS},
+        kept_properties=dict(sorted(row.kept_properties.items())),
         clock=clock_of(row),
     )

@@ -32,6 +32,7 @@ from explorer.pages import entity_page
 
 from .head import head, source_words
 from .idleness import shown_idleness
+from .kept_properties import kept_of
 
 LISTS = "explorer/service_bus/_messages.html"
 _STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
@@ -100,6 +101,7 @@ def _head(request: HttpRequest, entity: EntityRow, may: May) -> dict:
     forwards = any(name in effective and effective[name].value for name in FORWARDS)
     return {
         "settings": settings_of(effective, entity.kind),
+        "kept": kept_of(entity.kind, effective[KEPT].value),
         "head": head(entity, may, effective, traffic),
         "forwarding_notes": entities.forwarding_notes(address, actor=actor) if forwards else [],
         "idleness": shown_idleness(entity, reads.idleness(address, actor=actor)),

@@ -28,14 +28,14 @@ from broker_core.service_bus.rules.entity_settings import (
     SETTINGS_TYPE,
 )
 from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
-from broker_core.service_bus.rules.kept_properties import effective_kept
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed
 from explorer.frames.shell import Act, act, address_of, page, show_form
 from explorer.frames.well_known import used_first
 from explorer.pages.revisions import revision_to_restore
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
 
-from . import names
+from . import kept_properties, names
+from .kept_properties import TITLE, kept_of
 from .presenters import filter_text
 
 FIRST_RULE = "Filter"
@@ -119,9 +119,10 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     stored = entities.get_entity(entity.address, actor=request.actor)
     revision = revision_to_restore(request, entity.address)
     restored = _settings_in(revision.columns, entity.kind) if revision else _proposed(request, entity.kind)
+    settings = replace(stored.settings, **restored or {})
     form = EntitySettingsForm(
         request.POST if request.method == "POST" else None,
-        kind=entity.kind, existing=True, initial=_initial(replace(stored.settings, **restored or {})),
+        kind=entity.kind, existing=True, initial=_initial(settings),
         **_completion(entity.address.namespace, request.actor, entity.address),
     )  # fmt: skip
     frame = SettingsPage(
@@ -132,7 +133,8 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         preview=lambda changes: preview.preview(entity.address, **changes, actor=request.actor),
         change=lambda changes, token: preview.change(entity.address, **changes, token=token, actor=request.actor),
     )
-    return change_settings(request, entity, form, form.settings, frame, restored)
+    form.kept = kept_of(entity.kind, settings.kept_properties)
+    return change_settings(request, entity, form, lambda: form.settings() | {KEPT: settings.kept_properties}, frame, restored)
 
 
 @page
@@ -168,6 +170,8 @@ def _messages_of(request: HttpRequest, entity: reads.EntityRow) -> int:
 def _in_words(name: str, value: Any) -> str:
     if value is None and name in BY_BEHAVIOUR:
         return "as the namespace behaves"
+    if name == KEPT:
+        return kept_properties.in_words(value)
     if value is None and name not in MAY_BE_NEVER:
         return "nothing"
     return human(value) if value is None or hasattr(value, "total_seconds") else str(value)
@@ -197,9 +201,8 @@ def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to
 def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a revision in words, by their Azure names."""
     settings = _settings_in(columns, entity.kind)
-    kept = effective_kept(entity.kind, settings.pop(KEPT, {}))
-    words = {SERVICE_NAMES[name]: _in_words(name, value) for name, value in settings.items() if name != "status"}
-    return words | {name: _in_words(name, value) for name, value in kept.items()}
+    names = SERVICE_NAMES | {KEPT: TITLE}
+    return {names[name]: _in_words(name, value) for name, value in settings.items() if name != "status"}
 
 
 def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import namespaces, reads
+from broker_core import namespaces, operations, reads
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress, EntityKind, Family
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family
 from broker_core.service_bus import entities, preview
 from broker_core.service_bus.rules.kept_properties import FIXED_KEPT, effective_kept
 from broker_core.store import connections
@@ -75,6 +75,14 @@ def test_a_change_is_a_revision_and_repeating_it_is_none():
         entities.update_queue(QUEUE, kept_properties=changed)
     after, before = reads.revisions(QUEUE)
     assert (before.columns["kept_properties"], after.columns["kept_properties"]) == ({"EnablePartitioning": True}, changed)
+
+
+def test_a_restored_entity_has_its_properties():
+    address, number = entities.create_queue(QUEUE, kept_properties={"EnableExpress": True}).address, operations.new_number()
+    entities.delete_entity(address, operation_id=number)
+    assert reads.deleted_entity(address).kept_properties == {"EnableExpress": True}
+    operations.restore("space", number, actor=Actor.local())
+    assert entities.get_queue(address).settings.kept_properties == {"EnableExpress": True}
 
 
 def test_effective_settings_name_the_source_of_the_properties():

@@ -42,7 +42,7 @@ SELECT e.id, n.name AS namespace_name, e.path, e.kind, e.family, e.created_at, e
        e.lock_duration, e.max_delivery_count, e.default_message_time_to_live, e.dead_lettering_on_message_expiration,
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.auto_delete_on_idle,
        e.forward_to, e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status,
-       e.user_metadata
+       e.user_metadata, e.kept_properties
   FROM vitrine_entity AS e
   JOIN vitrine_namespace AS n ON n.id = e.namespace_id
   JOIN vitrine_namespace_now AS c ON c.id = n.id

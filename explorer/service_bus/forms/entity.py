@@ -12,6 +12,7 @@ from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.service_bus import forms as service_bus
 from broker_core.service_bus.forms import FORM_SETTINGS
 from broker_core.service_bus.rules.entity_settings import FORWARDS
+from explorer.service_bus.kept_properties import KeptProperties
 
 _GROUPS = (
     ("Locks and expiry", (
@@ -35,9 +36,11 @@ class EntitySettingsForm(service_bus.EntitySettingsForm):
     """All settings of one kind of entity, in groups. `settings()` returns them as arguments of the use cases.
 
     targets: initial suggestions of the forwarding fields. names_at: the URL that suggests names for the typed text.
+    kept: of an existing entity, the properties without effect, which are shown below the fields.
     """
 
     kind: EntityKind
+    kept: KeptProperties | None = None
 
     def __init__(self, *args, kind: EntityKind, names_at: str, targets: Sequence[str] = (), **kwargs):
         super().__init__(*args, kind=kind, **kwargs)
