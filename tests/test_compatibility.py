@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
 REFERENCE = (ROOT / "docs" / "queue-storage-rest.md").read_text()
-ROWS = [line for line in PAGE.splitlines() if line.startswith("|") and not re.match(r"\| (---|feature|operation|code) ", line)]
+ROWS = [line for line in PAGE.splitlines() if line.startswith("|") and not re.match(r"\| (---|feature|operation|code|case|element) ", line)]
 TEST = re.compile(r"\| ([\w/]+\.py) (\w+) \|$")
 # The codes that the service's documentation has for queues.
 DOCUMENTED = {
@@ -39,6 +39,13 @@ def test_each_operation_has_a_row():
     described = [row[0] for row in table(REFERENCE, "Operations")]
     assert len(described) == 17
     assert {*described, "get user delegation key"} == {row[0] for row in table(PAGE, "Queue Storage: operations")}
+
+
+def test_each_operation_of_the_administration_has_a_row():
+    reference = (ROOT / "docs" / "service-bus-administration.md").read_text()
+    described = {row[0] for row in table(reference, "Operations")}
+    assert len(described) == 9
+    assert described <= {row[0] for row in table(PAGE, "Service Bus administration: operations")}
 
 
 def test_each_error_has_a_row():

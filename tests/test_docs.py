@@ -30,7 +30,7 @@ RUNNABLE = [
 
 
 SDK = "from azure."  # how an example begins that needs the listener, and a package that users install themselves
-WITH_CURL = ["README.md", "docs/http.md", "docs/queue-storage-rest.md"]
+WITH_CURL = ["README.md", "docs/http.md", "docs/queue-storage-rest.md", "docs/service-bus-administration.md"]
 
 
 def blocks(page, language="python"):
