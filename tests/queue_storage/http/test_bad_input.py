@@ -1,8 +1,6 @@
 """Bad input as bytes on the port: the documented refusal, nothing changed, and a connection that stays usable."""
 
 import gzip
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +13,7 @@ from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import accounts
 from broker_core.queue_storage.rules import sas
 from broker_core.wire.http.dates import write_rfc1123
+from tests.at_once import at_once
 
 from .client import Client
 from .test_requests import TEXT, refused
@@ -411,18 +410,6 @@ def test_an_odd_timeout_is_refused(usable, value):
 
 
 # Races
-
-
-def at_once(*calls):
-    """The results of calls that begin at the same time."""
-    barrier = threading.Barrier(len(calls))
-
-    def call(one):
-        barrier.wait(10)
-        return one()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(call, one) for one in calls]]
 
 
 def outcome(reply):
