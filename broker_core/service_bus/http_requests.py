@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 
 from broker_core.common.errors import BrokerError
 from broker_core.wire import published_keys
+from broker_core.wire.clients import MOST_TEXT
 from broker_core.wire.failed_authentications import TooManyFailedAuthentications, failed_authentications, peer_of
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.http.errors import BodyTooLarge, MethodNotAllowed
@@ -84,7 +85,7 @@ def error_answer(exc: BrokerError, refusal: Refusal, path: str) -> Answer:
     retry = "You can retry." if exc.retryable else "Retrying the same request does not help."
     text = str(exc).removesuffix(".")
     detail = (
-        f"SubCode={refusal.sub_code}. {text}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path}, "
+        f"SubCode={refusal.sub_code}. {text}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path[:MOST_TEXT]}, "
         f"Timestamp:{datetime.now(UTC).isoformat(timespec='seconds').replace('+00:00', 'Z')}"
     )
     body = f"<Error><Code>{refusal.status}</Code><Detail>{escape(_NO_XML.sub('?', detail))}</Detail></Error>"
@@ -105,7 +106,7 @@ def _particular_headers(exc: BrokerError, status: int) -> list[tuple[str, str]]:
         return [("retry-after", str(exc.retry_after))]
     if isinstance(exc, MethodNotAllowed):
         return [("allow", ", ".join(exc.allowed))]
-    return [("connection", "close")] if isinstance(exc, BodyTooLarge) else []
+    return [("connection", "close")] if isinstance(exc, BodyTooLarge) and exc.is_awaited else []
 
 
 def _token_of(request: Request, header: str) -> str:

@@ -44,9 +44,9 @@ async def test_endless_body_is_cut_off():
 @pytest.mark.asyncio
 async def test_declared_length_is_refused_before_the_body_is_asked_for(expect, unread):
     client = Client(*[b"x" * 2**20] * 3)
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(BodyTooLarge) as refused:
         await client.request(content_length=str(3 * 2**20), **expect).body(MOST)
-    assert len(client.events) == unread
+    assert len(client.events) == unread and refused.value.is_awaited is bool(expect)
 
 
 @pytest.mark.asyncio

@@ -18,11 +18,12 @@ class MethodNotAllowed(BrokerError):
 
 
 class BodyTooLarge(BrokerError):
-    """A request body over the limit (in bytes), which was not read completely."""
+    """A request body over the limit (in bytes), which was not read completely. is_awaited: the client may not send it now, so that
+    its connection cannot be used further."""
 
-    def __init__(self, limit: int):
+    def __init__(self, limit: int, *, is_awaited: bool = False):
         super().__init__(f"The request body exceeds {limit:,} bytes. Nothing was stored.")
-        self.limit = limit
+        self.limit, self.is_awaited = limit, is_awaited
 
 
 class ConnectionClosed(BrokerError):

@@ -174,13 +174,15 @@ class Request:
             yield part
 
     async def _too_large(self, size: int, most: int) -> BodyTooLarge:
-        """Read and discard more of the body, up to a limit, so that a client that is still writing can read the response."""
-        if self.header("expect") is None:
+        """Read and discard more of the body, up to a limit, so that a client that is still writing can read the response. The
+        server discards what follows."""
+        is_awaited = self.header("expect") is not None
+        if not is_awaited:
             async for part in self._parts():
                 size += len(part)
                 if size > _DRAINED * most:
                     break
-        return BodyTooLarge(most)
+        return BodyTooLarge(most, is_awaited=is_awaited)
 
 
 def _text(value: bytes) -> str:

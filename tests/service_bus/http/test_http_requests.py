@@ -279,3 +279,14 @@ def test_error_response_is_an_error_document(exc):
 
 def test_unexpected_exception_is_an_internal_error():
     assert wire_error(KeyError("x")) == wire_errors.INTERNAL
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_connection_ends_only_if_its_body_may_never_come(is_awaited):
+    answer = http_requests.error_answer(BodyTooLarge(5, is_awaited=is_awaited), wire_error(BodyTooLarge(5)), "/q/messages")
+    assert (("connection", "close") in answer.headers) is is_awaited
+
+
+def test_a_long_path_is_cut_in_the_answer():
+    answer = http_requests.error_answer(errors.EntityNotFound("q"), wire_errors.INTERNAL, "/" + "x" * 10_000)
+    assert len(answer.body) < 1000
