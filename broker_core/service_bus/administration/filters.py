@@ -6,6 +6,7 @@ Readers raise InvalidXml with line and column, InvalidFilter with the column in 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +32,7 @@ from .names import INSTANCE, SCHEMA, SERVICE_BUS
 
 _TYPE = f"{INSTANCE} type"
 _PAIR = "KeyValueOfstringanyType"
+_WHOLE = re.compile("[-+]?[0-9]{1,20}")
 _LEVEL = element("CompatibilityLevel", "20")
 _FIELDS = {  # the elements of a correlation filter, in their order
     "CorrelationId": "correlation_id",
@@ -154,7 +156,7 @@ def _read_value(found: Element) -> Any:
         found.refuse(f"Value has {f'the i:type {kind[:40]!r}' if kind else 'no i:type'}; it must be one of {', '.join(_READ)}")
     try:
         return _READ[kind](text if kind == "string" else text.strip())
-    except (ValueError, InvalidArgument):
+    except (ValueError, OverflowError, InvalidArgument):
         return found.refuse(f"{text[:80]!r} is no {kind}")
 
 
@@ -162,7 +164,7 @@ def _integer(kind: str) -> Callable[[str], Any]:
     low, high = INTEGERS[kind]
 
     def read(text: str) -> Any:
-        if not text.removeprefix("-").removeprefix("+").isdecimal() or len(text) > 20 or not low <= int(text) <= high:
+        if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
             raise ValueError(text)
         return Typed(kind, int(text)) if kind == "long" else int(text)
 
@@ -170,7 +172,9 @@ def _integer(kind: str) -> Callable[[str], Any]:
 
 
 def _double(text: str) -> float:
-    return float({"INF": "inf", "-INF": "-inf"}.get(text, text.replace("_", "?")))
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)
 
 
 def _boolean(text: str) -> bool:

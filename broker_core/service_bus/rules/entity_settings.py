@@ -240,9 +240,9 @@ def in_words(allowed: Range) -> str:
 def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | None:
     if name in MAY_BE_NEVER and (value is None or isinstance(value, timedelta) and value >= FOREVER):
         return allowed.maximum
-    if not isinstance(value, timedelta):
+    if value is not None and not isinstance(value, timedelta):
         raise InvalidArgument(name, f"{_formatted(value)} must be a duration: allowed: {in_words(allowed)}")
-    if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
+    if value is None or value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
         raise InvalidArgument(name, f"{human(value)} is out of range; allowed: {in_words(allowed)}")
     return value
 

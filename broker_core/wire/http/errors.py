@@ -18,8 +18,8 @@ class MethodNotAllowed(BrokerError):
 
 
 class BodyTooLarge(BrokerError):
-    """A request body over the limit (in bytes), which was not read completely. is_awaited: the client may not send it now, so that
-    its connection cannot be used further."""
+    """A request body over the limit (in bytes), which was not read completely. is_awaited: the client may not send it now, so
+    that its connection cannot be used further."""
 
     def __init__(self, limit: int, *, is_awaited: bool = False):
         super().__init__(f"The request body exceeds {limit:,} bytes. Nothing was stored.")
