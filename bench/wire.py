@@ -1,4 +1,5 @@
-"""The ports of the listener: Queue Storage over HTTP, compared with Azurite and with the Python API on the same database.
+"""The ports of the listener: Queue Storage over HTTP, compared with Azurite and with the Python API on the same database; and the
+administration of Service Bus.
 
 The listener is a process of its own (`manage.py listen`), and so is the client (`queue_client`). Messages have 1 KB, and history
 is full. Azurite keeps its messages in its memory, and flushes nothing.
@@ -7,6 +8,7 @@ is full. Azurite keeps its messages in its memory, and flushes nothing.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import logging
 import os
 import shutil
@@ -17,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -26,9 +28,13 @@ import psutil
 import uvloop
 from azure.storage.queue import QueueClient
 
-from broker_core import queue_storage
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core import namespaces, queue_storage
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.queue_storage import accounts
+from broker_core.service_bus import entities
+from broker_core.service_bus.administration import names
+from broker_core.service_bus.entities import shared_access
+from broker_core.service_bus.rules import sas
 from tests.azurite import server as azurite
 
 from . import measuring, queue_client
@@ -55,18 +61,21 @@ def run(report) -> None:
             _official_client(report, ours, other)
         _rates(report, client, ours, other)
         _queues(report, client, ours)
+    with _listener("SERVICE_BUS_PORT") as (ours, _):
+        _administration(report, ours.port)
 
 
 # The servers
 
 
 @contextmanager
-def _listener() -> Iterator[tuple[Service, psutil.Process]]:
-    """`manage.py listen` on a free port, on the database of the benchmark, and a new account with a queue."""
+def _listener(setting: str = "QUEUE_STORAGE_PORT") -> Iterator[tuple[Service, psutil.Process]]:
+    """`manage.py listen` with one port, on the database of the benchmark, and a new account with a queue. setting: names the
+    port."""
     listening = socket.create_server((HOST, 0), backlog=1024)
     port, fd = listening.getsockname()[1], listening.fileno()
-    command = [sys.executable, "manage.py", "listen", "--socket", f"QUEUE_STORAGE_PORT={fd}"]
-    environment = os.environ | {"QUEUE_STORAGE_PORT": str(port)}
+    command = [sys.executable, "manage.py", "listen", "--socket", f"{setting}={fd}"]
+    environment = os.environ | {setting: str(port)}
     name = f"bench{uuid4().hex[:8]}"
     queue_storage.create_account(name)
     queue_storage.create_queue(EntityAddress(name, QUEUE))
@@ -206,6 +215,58 @@ def _queues(report, client: Client, ours: Service) -> None:
     report.line("", f"{statistics.median(created) * 1000:.3g} ms", "median")
     report.row(f"a page of {count // 2:,} of {count:,} queues: 95th percentile", _p95(listed) * 1000, "ms", 100, at_most=True)
     report.line("", f"{statistics.median(listed) * 1000:.3g} ms", "median")
+
+
+# The administration of Service Bus, on one connection
+
+
+def _administration(report, port: int) -> None:
+    """The 95th percentiles of creating a queue, and of a page of 100 of all queues; and the time of a topic with many
+    subscriptions, each with a rule, which is to grow with their number only."""
+    namespace = f"bench-{uuid4().hex[:8]}"
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
+    policy = shared_access.get_policy(namespace, shared_access.ROOT_POLICY)
+    token = sas.sign(f"http://{HOST}:{port}/", policy.name, policy.primary_key, int(time.time()) + 3600)
+    count, subscriptions = measuring.scale.queues, measuring.scale.subscriptions[-1]
+    with closing(http.client.HTTPConnection(HOST, port, timeout=60)) as connection:
+
+        def request(method: str, path: str, body: bytes = b"") -> float:
+            began = time.perf_counter()
+            connection.request(method, path, body, {"Authorization": token})
+            response = connection.getresponse()
+            response.read()
+            assert response.status in (200, 201), response.status
+            return time.perf_counter() - began
+
+        created = [request("PUT", f"/single-{n:05}", _entry("Queue")) for n in range(100)]
+        for n in range(count):
+            entities.create_queue(EntityAddress(namespace, f"queue-{n:05}"))
+        listed = [request("GET", f"/$Resources/queues?$skip={n * count // 40}&$top=100") for n in range(40)]
+        request("PUT", "/news", _entry("Topic"))
+        taken = [_subscribe(request, n) for n in range(subscriptions)]
+    report.row("administration: create queue: 95th percentile", _p95(created) * 1000, "ms", 100, at_most=True)
+    report.line("", f"{statistics.median(created) * 1000:.3g} ms", "median")
+    report.row(
+        f"administration: a page of 100 of {count:,} queues: 95th percentile", _p95(listed) * 1000, "ms", 100, at_most=True
+    )
+    report.line("", f"{statistics.median(listed) * 1000:.3g} ms", "median")
+    half = subscriptions // 2
+    grown = sum(taken[half:]) / sum(taken[:half])
+    report.row("administration: the second half of a topic's subscriptions and rules, against the first", grown, "times")
+    report.line(f"a topic with {subscriptions:,} subscriptions, each with a rule", f"{sum(taken):.3g} s", "")
+
+
+def _subscribe(request: Callable[[str, str, bytes], float], number: int) -> float:
+    """A subscription with a rule of its own."""
+    path = f"/news/Subscriptions/s-{number:05}"
+    sql = f"<Filter i:type='SqlFilter'><SqlExpression>a = {number}</SqlExpression></Filter>"
+    return request("PUT", path, _entry("Subscription")) + request("PUT", f"{path}/Rules/own", _entry("Rule", sql))
+
+
+def _entry(kind: str, inner: str = "") -> bytes:
+    declared = f"xmlns='{names.SERVICE_BUS}' xmlns:i='{names.INSTANCE}'"
+    description = f"<{kind}Description {declared}>{inner}</{kind}Description>"
+    return f"<entry xmlns='{names.ATOM}'><content>{description}</content></entry>".encode()
 
 
 def _p95(seconds: Sequence[float]) -> float:
