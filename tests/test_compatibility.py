@@ -8,7 +8,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
 REFERENCE = (ROOT / "docs" / "queue-storage-rest.md").read_text()
-ROWS = [line for line in PAGE.splitlines() if line.startswith("|") and not re.match(r"\| (---|feature|operation|code|case|element) ", line)]
+ROWS = [
+    line
+    for line in PAGE.splitlines()
+    if line.startswith("|") and not re.match(r"\| (---|feature|operation|code|case|element) ", line)
+]
 TEST = re.compile(r"\| ([\w/]+\.py) (\w+) \|$")
 # The codes that the service's documentation has for queues.
 DOCUMENTED = {

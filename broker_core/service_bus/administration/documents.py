@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from broker_core.common.durations import format_iso, parse_iso
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityKind, Tier
-from broker_core.service_bus.rules.entity_settings import DURATIONS, FORWARDS, SETTINGS_TYPE
+from broker_core.service_bus.rules.entity_settings import DURATIONS, FORWARDS, KEPT, SERVICE_SETTINGS, SETTINGS_TYPE
 from broker_core.service_bus.rules.filters import Action, Filter, Rule, TrueFilter
 from broker_core.service_bus.rules.kept_properties import effective_kept
 from broker_core.service_bus.rules.values import GivenPolicy
@@ -24,7 +24,7 @@ from broker_core.wire import xml
 from broker_core.wire.xml import Element, element
 
 from .filters import children_of, instant, read_action, read_filter, type_of, write_action, write_filter
-from .names import ATOM, COUNTS, DESCRIPTION, INSTANCE, KEPT, KEPT_NAMES, ORDER, RULE_DESCRIPTION, SERVICE_BUS, SETTINGS
+from .names import ATOM, COUNTS, DESCRIPTION, INSTANCE, ORDER, RULE_DESCRIPTION, SERVICE_BUS
 
 if TYPE_CHECKING:
     from broker_core.service_bus.entities.shared_access import AccessPolicy
@@ -33,7 +33,8 @@ NEVER = "0001-01-01T00:00:00Z"
 _RULES, _RULE_TYPE = "AuthorizationRules", "SharedAccessAuthorizationRule"
 _RIGHTS = {"Send": "send", "Listen": "listen", "Manage": "manage"}
 _WHOLE = re.compile("-?[0-9]{1,18}")
-_DEFAULTS = {kind: {name: getattr(of(), name) for name in SETTINGS[kind].values()} for kind, of in SETTINGS_TYPE.items()}
+_DEFAULTS = {kind: of() for kind, of in SETTINGS_TYPE.items()}
+_KEPT = {kind: effective_kept(kind, {}) for kind in SETTINGS_TYPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,10 @@ def read_entity(body: bytes, kinds: Sequence[EntityKind]) -> EntityElement:
     kept: dict[str, Any] = {}
     children = children_of(found)
     for name, child in children.items():
-        if setting := SETTINGS[kind].get(name):
-            settings[setting] = _setting(child, setting, _DEFAULTS[kind][setting])
-        elif name in KEPT_NAMES[kind]:
-            kept[name] = _flag(child) if isinstance(KEPT_NAMES[kind][name], bool) else child.text.strip()
+        if setting := SERVICE_SETTINGS[kind].get(name):
+            settings[setting] = _setting(child, setting, getattr(_DEFAULTS[kind], setting))
+        elif name in _KEPT[kind]:
+            kept[name] = _flag(child) if isinstance(_KEPT[kind][name], bool) else child.text.strip()
     policies = children.get(_RULES) if kind is not EntityKind.SUBSCRIPTION else None
     rule = children.get("DefaultRuleDescription") if kind is EntityKind.SUBSCRIPTION else None
     return EntityElement(
@@ -215,7 +216,7 @@ def entity_content(kind: EntityKind, settings: Mapping[str, Any], computed: Mapp
     """A description with all elements of the kind in their order. settings: by name. computed: the elements that are no settings.
     host: of the URIs of forwards."""
     kept = effective_kept(kind, settings[KEPT])
-    own = {name: _written(name, settings[setting], setting, host) for name, setting in SETTINGS[kind].items()}
+    own = {name: _written(name, settings[setting], setting, host) for name, setting in SERVICE_SETTINGS[kind].items()}
     elements = own | {name: element(name, _text(value)) for name, value in kept.items()} | dict(computed)
     return description(DESCRIPTION[kind], [elements[name] for name in ORDER[kind] if name in elements])
 

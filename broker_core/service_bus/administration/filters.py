@@ -17,6 +17,7 @@ from broker_core.common.typed import Typed
 from broker_core.service_bus.rules.amqp.properties import encode_property, text_of
 from broker_core.service_bus.rules.amqp.types import INTEGERS
 from broker_core.service_bus.rules.filters import (
+    ELEMENTS,
     Action,
     CorrelationFilter,
     FalseFilter,
@@ -34,16 +35,6 @@ _TYPE = f"{INSTANCE} type"
 _PAIR = "KeyValueOfstringanyType"
 _WHOLE = re.compile("[-+]?[0-9]{1,20}")
 _LEVEL = element("CompatibilityLevel", "20")
-_FIELDS = {  # the elements of a correlation filter, in their order
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "subject",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
 
 
 def children_of(parent: Element) -> dict[str, Element]:
@@ -78,7 +69,9 @@ def read_filter(found: Element) -> Filter:
 def write_filter(rule_filter: Filter) -> str:
     match rule_filter:
         case CorrelationFilter():
-            texts = [element(name, text) for name, field in _FIELDS.items() if (text := rule_filter.texts.get(field)) is not None]
+            texts = [
+                element(name, text) for name, field in ELEMENTS.items() if (text := rule_filter.texts.get(field)) is not None
+            ]
             parts = [*texts, *_pairs("Properties", rule_filter.properties)]
         case SqlFilter():
             parts = [element("SqlExpression", rule_filter.text), _LEVEL, *_pairs("Parameters", rule_filter.parameters)]
@@ -120,7 +113,7 @@ def _parameters(found: Element) -> dict[str, Any]:
 
 def _correlation(found: Element) -> CorrelationFilter:
     parts = children_of(found)
-    texts = {field: parts[name].text for name, field in _FIELDS.items() if name in parts}
+    texts = {field: parts[name].text for name, field in ELEMENTS.items() if name in parts}
     return CorrelationFilter(**texts, properties=_read_pairs(parts["Properties"]) if "Properties" in parts else {})
 
 

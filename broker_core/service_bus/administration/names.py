@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.common.types import EntityKind
-from broker_core.service_bus.rules.entity_settings import OURS, SERVICE_NAMES, SETTINGS_OF
-from broker_core.service_bus.rules.kept_properties import effective_kept
 
 ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -17,19 +15,12 @@ COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
-KEPT = "kept_properties"
 DESCRIPTION: Mapping[EntityKind, str] = {
     EntityKind.QUEUE: "QueueDescription",
     EntityKind.TOPIC: "TopicDescription",
     EntityKind.SUBSCRIPTION: "SubscriptionDescription",
 }
 RULE_DESCRIPTION = "RuleDescription"
-
-# The settings of each kind by their elements; and the names of the properties that are only kept.
-SETTINGS = {
-    kind: {SERVICE_NAMES[name]: name for name in names if name not in (*OURS, KEPT)} for kind, names in SETTINGS_OF.items()
-}
-KEPT_NAMES = {kind: effective_kept(kind, {}) for kind in EntityKind if kind in SETTINGS_OF}
 
 ORDER: Mapping[EntityKind, tuple[str, ...]] = {
     EntityKind.QUEUE: (

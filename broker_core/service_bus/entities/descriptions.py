@@ -14,7 +14,7 @@ from broker_core.common.arguments import require_count, require_kind
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.namespaces.namespaces import namespace_to_configure
-from broker_core.service_bus.rules.entity_settings import FIXED, OURS, values_of
+from broker_core.service_bus.rules.entity_settings import FIXED, KEPT, OURS, values_of
 from broker_core.service_bus.rules.filters import Rule
 from broker_core.service_bus.rules.kept_properties import FIXED_KEPT
 from broker_core.service_bus.rules.values import GivenPolicy
@@ -26,8 +26,6 @@ from . import lifecycle, shared_access
 from .kinds import Entity, defaults_of, from_row
 from .rows import lock_entity
 from .shared_access import AccessPolicy
-
-KEPT = "kept_properties"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,15 @@ from .entity_settings import (
     FIXED,
     KEPT,
     MAY_BE_NEVER,
-    OURS,
     SERVICE_NAMES,
+    SERVICE_SETTINGS,
     SETTINGS_OF,
     check_namespace_name,
     check_path,
     check_setting,
     check_subscription_name,
 )
-from .filters import Action, CorrelationFilter, Filter, Rule, check_rule_name, compile_action, compile_filter
+from .filters import ELEMENTS, Action, CorrelationFilter, Filter, Rule, check_rule_name, compile_action, compile_filter
 from .kept_properties import KEPT_OF, check_kept
 from .limits import STRICT, Limits
 
@@ -41,22 +41,8 @@ EMULATOR_DEFAULTS = {
     "duplicate_detection_history_time_window": timedelta(seconds=20),
 }
 
-# The settings of each kind by the file's keys; Vitrine's own settings cannot be in the file.
-_SETTINGS = {
-    kind: {SERVICE_NAMES[name]: name for name in names if name not in (*OURS, KEPT)} for kind, names in SETTINGS_OF.items()
-}
 _WINDOW = "DuplicateDetectionHistoryTimeWindow"  # ignored without RequiresDuplicateDetection
 _FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
-_CORRELATED = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "subject",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
 
 # Strings are matched first, so that comments and trailing commas inside them are not removed.
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -266,7 +252,7 @@ class _Reader:
         return read(properties.get(_FILTERS[kind]), f"{path}.{_FILTERS[kind]}")
 
     def _correlation(self, value: Any, path: str) -> CorrelationFilter | None:
-        members = self._members(value, path, (*_CORRELATED, "Properties"))
+        members = self._members(value, path, (*ELEMENTS, "Properties"))
         if members is None:
             return None
         properties = members.get("Properties", _Object())
@@ -280,7 +266,7 @@ class _Reader:
             if not isinstance(expected, (str, int, float)):
                 self._reject(f"{path}.Properties.{name}", f"{_formatted(expected)} must be a string, a number, true or false")
                 return None
-        texts = {_CORRELATED[key]: text for key, text in members.items() if key in _CORRELATED}
+        texts = {ELEMENTS[key]: text for key, text in members.items() if key in ELEMENTS}
         return self._try_make(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
 
     def _sql(self, value: Any, path: str) -> Filter | None:
@@ -297,7 +283,7 @@ class _Reader:
     # Settings
 
     def _settings(self, kind: EntityKind, members: dict[str, Any], path: str) -> dict[str, Any]:
-        path, known = f"{path}.Properties", (*_SETTINGS[kind], *KEPT_OF[kind])
+        path, known = f"{path}.Properties", (*SERVICE_SETTINGS[kind], *KEPT_OF[kind])
         properties = self._members(members.get("Properties", _Object()), path, known) or {}
         detects = properties.get("RequiresDuplicateDetection") is True
         settings = {n: v for n, v in self.defaults.items() if n in SETTINGS_OF[kind] and (detects or SERVICE_NAMES[n] != _WINDOW)}
@@ -309,7 +295,7 @@ class _Reader:
         return settings
 
     def _property(self, kind: EntityKind, settings: dict[str, Any], key: str, value: Any, path: str) -> None:
-        name = _SETTINGS[kind].get(key)
+        name = SERVICE_SETTINGS[kind].get(key)
         if value is None and (name is None or name in FIXED):
             return  # treated as missing
         if name:

@@ -55,6 +55,10 @@ IMMUTABLE = (
 
 # Names as in the service's documentation, for error texts, the configuration file and the admin.
 SERVICE_NAMES = {name: "".join(word.capitalize() for word in name.split("_")) for name in ALL_SETTINGS}
+# Those that the service has as settings, by these names; others are Vitrine's own, or only kept.
+SERVICE_SETTINGS = {
+    kind: {SERVICE_NAMES[name]: name for name in names if name not in (*OURS, KEPT)} for kind, names in SETTINGS_OF.items()
+}
 
 # The statuses of each kind: a topic has no receivers, a subscription no senders (SB-231, SB-232).
 STATUSES = {

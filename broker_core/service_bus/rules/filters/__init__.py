@@ -4,7 +4,7 @@ A filter is compiled once and evaluated on a MessageView; `rules.matching` evalu
 """
 
 from .actions import Action, compile_action
-from .correlation import CorrelationFilter
+from .correlation import ELEMENTS, CorrelationFilter
 from .rules import (
     DEFAULT_RULE_NAME,
     Filter,

@@ -14,7 +14,17 @@ from broker_core.service_bus.rules.amqp.properties import encode_properties
 
 from .view import MessageView, comparable
 
-FIELDS = ("correlation_id", "message_id", "to", "reply_to", "subject", "session_id", "reply_to_session_id", "content_type")
+ELEMENTS = {  # the broker properties by their names in the service, in its order
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "subject",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+FIELDS = tuple(ELEMENTS.values())
 
 
 @dataclass(frozen=True)
