@@ -255,10 +255,14 @@ def test_the_connection_string_names_the_policy_and_its_primary_key(settings):
     out, err = connection_string("space", "--client", "amqp")
     assert out == f"Endpoint=sb://127.0.0.1:5672/;{signed};UseDevelopmentEmulator=true\n"
     assert "cannot be used now: not served yet" in err
+    out, err = connection_string("space", "--client", "admin")
+    assert (out, err) == (f"Endpoint=sb://127.0.0.1:5300/;{signed};UseDevelopmentEmulator=true\n", "")
+    out, err = connection_string("space", "--client", "admin-tls")
+    assert out == f"Endpoint=sb://127.0.0.1:5301/;{signed}\n" and "TLS_CERTIFICATE and TLS_KEY are not set" in err
     out, _ = connection_string("space")
     assert of_site in out
     assert "Azure Service Bus SDKs (AMQP 1.0) (--client amqp), not served yet:\n" in out
-    with pytest.raises(CommandError, match="must be one of .*site, amqp, admin, not 'java'"):
+    with pytest.raises(CommandError, match="must be one of .*site, amqp, admin, admin-tls, not 'java'"):
         connection_string("space", "--client", "java")
 
 
