@@ -12,7 +12,8 @@
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
 # make test-clients   official clients, unmodified, on a listener: azure-storage-queue, Celery, curl, @azure/storage-queue if there is
-#             npm; and the port against the Python API (make test-clients SEED=7 SCRIPTS=200)
+#             npm; the port against the Python API (make test-clients SEED=7 SCRIPTS=200); and the scenarios of queues, topics and
+#             rules, which the Service Bus administration API makes (tests/service_bus/made_by.py)
 # make test-azurite   the same for storage queues and Azurite, installed with npm if missing (make test-azurite SEED=7 SCRIPTS=200)
 # make test-spark  every job of the analyses on a standalone Spark cluster, against local mode (as root: also in a network namespace)
 # make clean  remove the virtual environment, not the data
@@ -58,12 +59,13 @@ test-rabbitmq: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.differential.server
 	@$(IN_VENV) -m pytest tests/differential -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
 
-# Not part of `test`: it has the same stories for each client, and takes some minutes.
+# Not part of `test`: it has the same stories for each client, and takes some minutes. SCENARIOS: of entities and rules.
+test-clients: SCENARIOS = $(shell grep -l "^from .made_by import" tests/service_bus/test_*.py)
 test-clients: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test-clients: export VITRINE_CLIENTS := yes
 test-clients: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.official_clients.node.installed
-	@$(PYTEST) tests/official_clients -q $(ARGS); code=$$?; $(stop_databases); exit $$code
+	@$(PYTEST) tests/official_clients $(SCENARIOS) -q $(ARGS); code=$$?; $(stop_databases); exit $$code
 
 test-azurite: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test-azurite: export VITRINE_DIFFERENTIAL := yes

@@ -9,8 +9,8 @@ import pytest
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress, Family
 from broker_core.runtime import room
-from broker_core.service_bus import entities
 from broker_core.store import connections
+from tests.service_bus.made_by import entities
 
 _numbers = itertools.count()
 _Usage = namedtuple("_Usage", "total used free")

@@ -13,10 +13,12 @@ from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgum
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, HistoryLevel, Right
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.runtime import entity_cache
-from broker_core.service_bus import configured_limits, entities
+from broker_core.service_bus import configured_limits
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.values import Message, QueueSettings
 from broker_core.store import connections
+
+from .made_by import API, entities
 
 ORDERS = EntityAddress("space", "Orders")
 VIEWER = Actor("user", "vera", Right.BROWSE)
@@ -26,9 +28,9 @@ MIN = timedelta(minutes=1)
 
 
 @pytest.fixture(autouse=True)
-def in_one_transaction(request):
+def in_one_transaction(request, made_by):
     """All of a test in one transaction that is rolled back, unless it has several connections: faster than emptying tables."""
-    if "transactional_db" in request.fixturenames:
+    if made_by == API or "transactional_db" in request.fixturenames:
         yield
         return
     request.getfixturevalue("db")
@@ -111,6 +113,7 @@ def test_a_rollback_of_the_callers_transaction_undoes_a_creation(transactional_d
 # Queues
 
 
+@pytest.mark.made_by_api
 def test_a_new_queue_has_the_services_defaults_and_keeps_its_casing(space):
     queue = entities.create_queue(ORDERS)
     assert queue.settings == QueueSettings()
@@ -119,6 +122,7 @@ def test_a_new_queue_has_the_services_defaults_and_keeps_its_casing(space):
     assert str(stored_queue.address) == "space/Orders"
 
 
+@pytest.mark.made_by_api
 def test_settings_round_trip(space):
     wanted = QueueSettings(
         lock_duration=timedelta(seconds=5),
@@ -129,10 +133,14 @@ def test_settings_round_trip(space):
         max_size_in_megabytes=5120,
         status=EntityStatus.SEND_DISABLED,
         user_metadata="ключ\n'quoted'",
-        history_level=HistoryLevel.LIFECYCLE,
-        hidden=True,
         kept_properties={"EnablePartitioning": True, "EntityAvailabilityStatus": "Limited"},
     )
+    assert entities.create_queue(ORDERS, wanted).settings == wanted
+    assert entities.get_queue(ORDERS).settings == wanted
+
+
+def test_settings_unknown_to_the_service_round_trip(space):
+    wanted = QueueSettings(history_level=HistoryLevel.LIFECYCLE, hidden=True)
     assert entities.create_queue(ORDERS, wanted).settings == wanted
     assert entities.get_queue(ORDERS).settings == wanted
 
@@ -142,6 +150,7 @@ def test_single_settings_override_a_settings_object(space):
     assert (queue.settings.max_delivery_count, queue.settings.lock_duration) == (4, 2 * MIN)
 
 
+@pytest.mark.made_by_api
 def test_paths_are_case_insensitive(space):
     entities.create_queue(ORDERS)
     with pytest.raises(EntityExists):
@@ -169,11 +178,13 @@ def test_an_invalid_queue_is_refused_and_nothing_is_stored(space, address, setti
     assert entities.list_queues("space") == []
 
 
+@pytest.mark.made_by_api
 def test_relaxed_limits_allow_short_locks(space, settings):
     settings.VITRINE_LIMITS = "relaxed"
     assert entities.create_queue(ORDERS, lock_duration=timedelta(seconds=1)).settings.lock_duration == timedelta(seconds=1)
 
 
+@pytest.mark.made_by_api
 def test_an_update_changes_only_the_given_settings(space):
     entities.create_queue(ORDERS, max_delivery_count=3)
     updated = entities.update_queue(ORDERS, lock_duration=2 * MIN, status="Disabled")
@@ -202,6 +213,7 @@ def test_two_concurrent_updates_are_both_applied(transactional_db, space):
     )
 
 
+@pytest.mark.made_by_api
 def test_an_update_counts_as_activity_and_reading_does_not(space):
     queue = entities.create_queue(ORDERS)
     namespaces.pause_clock("space")
@@ -250,6 +262,7 @@ def is_waiting(future):
     return True
 
 
+@pytest.mark.made_by_api
 def test_a_deletion_waits_for_a_running_send(transactional_db, space):
     queue = entities.create_queue(ORDERS)
     with transaction.atomic(), connections.callers_transaction():
@@ -262,6 +275,7 @@ def test_a_deletion_waits_for_a_running_send(transactional_db, space):
     assert fetch_one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (1,)  # for the sweep
 
 
+@pytest.mark.made_by_core("A listener has connections of its own: what it does is no part of the test's transaction.")
 def test_a_send_during_a_deletion_finds_no_queue_and_stores_nothing(transactional_db, space):
     queue = entities.create_queue(ORDERS)
     with transaction.atomic(), connections.callers_transaction():
@@ -275,6 +289,7 @@ def test_a_send_during_a_deletion_finds_no_queue_and_stores_nothing(transactiona
     assert service_bus.send(ORDERS, [Message(b"y")]) == [1]  # SB-241
 
 
+@pytest.mark.made_by_core("A listener has connections of its own: what it does is no part of the test's transaction.")
 def test_a_namespace_that_concurrently_gets_a_queue_is_not_deleted(transactional_db, space):
     entities.create_queue(EntityAddress("space", "gone"))
     entities.delete_queue(EntityAddress("space", "gone"))  # its history would keep the row
@@ -287,6 +302,7 @@ def test_a_namespace_that_concurrently_gets_a_queue_is_not_deleted(transactional
     assert entities.get_queue(ORDERS).address == ORDERS
 
 
+@pytest.mark.made_by_core("A listener has connections of its own: what it does is no part of the test's transaction.")
 def test_entity_limits_hold_for_concurrent_creations(transactional_db, space, monkeypatch):
     """Limits hold also where two create at the same time."""
     monkeypatch.setattr(configured_limits, "STRICT", replace(configured_limits.STRICT, entities_per_namespace=1))
@@ -323,6 +339,7 @@ def test_a_missing_queue_is_not_found(space, operation):
         operation(EntityAddress("space", "nothing"))
 
 
+@pytest.mark.made_by_api
 def test_queues_are_listed_by_address(space):
     namespaces.create_namespace("Another", Family.SERVICE_BUS)
     for path in ("b", "A", "c"):

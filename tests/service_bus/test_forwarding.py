@@ -10,7 +10,6 @@ from psycopg.errors import DeadlockDetected
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, MessageTooLarge, NoSessionAvailable, NotAllowed
 from broker_core.common.types import EntityAddress, EntityStatus, EventKind, SubQueue
-from broker_core.service_bus import entities
 from broker_core.service_bus.messages import forwarding
 from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
@@ -18,9 +17,12 @@ from broker_core.store import connections, driver
 from tests.broker_state import bodies, bounds_hold, entity_id, events, ledger_agrees, now
 from tests.eventually import eventually
 
+from .made_by import entities
+
 MINUTE = timedelta(minutes=1)
 
 
+@pytest.mark.made_by_api
 def test_messages_are_forwarded_in_order_and_keep_their_original_number(make_queue):
     """SB-170, SB-172."""
     last = make_queue()
@@ -317,6 +319,7 @@ def test_loops_neither_deadlock_nor_lose_messages_under_concurrency(namespace, r
         assert service_bus.peek(address) == [] and ledger_agrees(address) and bounds_hold(address)
 
 
+@pytest.mark.made_by_api
 def test_messages_of_sessions_are_forwarded_whether_the_destination_has_sessions_or_not(make_queue):
     """SB-175: in order, with their session."""
     with_sessions, without = make_queue(requires_session=True), make_queue()
@@ -647,6 +650,7 @@ def test_resubmitted_messages_are_forwarded(make_queue):
     assert bodies(service_bus.peek(target)) == ["m"] and ledger_agrees(source)
 
 
+@pytest.mark.made_by_core("A listener has connections of its own: what it does is no part of the test's transaction.")
 def test_a_message_for_a_destination_being_deleted_is_dead_lettered(make_queue):
     """SB-174: the sender, whose message is stored, is told nothing."""
     target = make_queue()

@@ -9,7 +9,6 @@ from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.family import definition_of
 from broker_core.common.types import EntityAddress, MessageState
-from broker_core.service_bus import entities
 from broker_core.service_bus.entities.rows import lock_entity
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from broker_core.service_bus.rules.values import Message
@@ -17,6 +16,8 @@ from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import call
 from tests.broker_state import now
+
+from .made_by import entities
 
 MIN = timedelta(minutes=1)
 NEVER_MATCHES = Rule("none", compile_filter("1=0"))
@@ -112,6 +113,7 @@ def test_activity_of_a_subscription_counts_as_activity_of_its_topic(brief_topic,
         entities.get_subscription(brief_topic.subscription("s"))
 
 
+@pytest.mark.made_by_api
 def test_reading_does_not_count_as_activity_of_a_topic(brief_topic, step):
     step(4 * MIN)
     entities.get_topic(brief_topic), entities.list_subscriptions(brief_topic), entities.effective(brief_topic)

@@ -1,5 +1,7 @@
 """Properties that are kept for clients without effect, in PostgreSQL (SB-940): stored, changed, recorded and restored."""
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,18 +9,20 @@ from hypothesis import strategies as st
 from broker_core import namespaces, operations, reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family
-from broker_core.service_bus import entities, preview
+from broker_core.service_bus import preview
 from broker_core.service_bus.rules.kept_properties import FIXED_KEPT, effective_kept
 from broker_core.store import connections
 from tests.service_bus.rules.test_kept_properties import OF_ANY_KIND, values_of_kind
+
+from .made_by import API, entities
 
 QUEUE = EntityAddress("space", "q")
 NAMES = iter(range(10**9))
 
 
 @pytest.fixture(autouse=True)
-def space(db):
-    with connections.callers_transaction():
+def space(db, made_by):
+    with nullcontext() if made_by == API else connections.callers_transaction():
         yield namespaces.create_namespace("space", Family.SERVICE_BUS)
 
 
@@ -50,6 +54,7 @@ def test_every_value_survives_create_get_update_get(data, of_kind):
     assert second.items() <= shown(address).items()
 
 
+@pytest.mark.made_by_api
 def test_a_refused_change_stores_nothing():
     entities.create_queue(QUEUE, kept_properties={"EnableExpress": True})
     with pytest.raises(InvalidArgument, match="^EnableExpress: cannot be changed after creation"):
@@ -68,6 +73,7 @@ def test_properties_are_stored_in_the_order_of_their_names():
     ]
 
 
+@pytest.mark.made_by_api
 def test_a_change_is_a_revision_and_repeating_it_is_none():
     entities.create_queue(QUEUE, kept_properties={"EnablePartitioning": True})
     changed = {"EnableBatchedOperations": False, "EnablePartitioning": True}
@@ -77,6 +83,7 @@ def test_a_change_is_a_revision_and_repeating_it_is_none():
     assert (before.columns["kept_properties"], after.columns["kept_properties"]) == ({"EnablePartitioning": True}, changed)
 
 
+@pytest.mark.made_by_core("No client gives the number of an operation.")
 def test_a_restored_entity_has_its_properties():
     address, number = entities.create_queue(QUEUE, kept_properties={"EnableExpress": True}).address, operations.new_number()
     entities.delete_entity(address, operation_id=number)

@@ -8,11 +8,12 @@ from broker_core import service_bus
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized
 from broker_core.common.routes import Outcome, Verdict
 from broker_core.common.types import Actor, EntityAddress, EntityStatus
-from broker_core.service_bus import RuleDraft, entities
+from broker_core.service_bus import RuleDraft
 from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
 from tests.broker_state import bodies
 
+from .made_by import entities
 from .test_topics import subscribe
 
 
@@ -35,6 +36,7 @@ def path(steps):
     return [(step.depth, step.kind.value, step.name, step.verdict) for step in steps]
 
 
+@pytest.mark.made_by_api
 def test_the_route_names_each_decision(topic):
     subscribe(topic, "all")
     subscribe(topic, "large", large(100))

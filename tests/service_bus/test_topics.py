@@ -9,13 +9,14 @@ from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.runtime import caches, entity_cache
-from broker_core.service_bus import entities
 from broker_core.service_bus.messages import publishing
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from tests.broker_state import bodies, events, ledger_agrees, now
+
+from .made_by import entities
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -81,6 +82,7 @@ def test_a_message_without_matching_subscriptions_is_accepted_and_dropped(topic)
     assert (event.kind, event.details["copies"]) == (20, 0)
 
 
+@pytest.mark.made_by_api
 def test_five_rules_of_which_two_have_actions_create_three_copies(topic):
     """SB-211, SB-212, SB-213."""
     rules = [Rule(f"plain-{i}", compile_filter("n > 0")) for i in range(3)]
@@ -99,12 +101,14 @@ def test_five_rules_of_which_two_have_actions_create_three_copies(topic):
     assert sorted(m.sequence_number for m in messages) == [1, 2, 3]
 
 
+@pytest.mark.made_by_api
 def test_correlation_filters_match_only_their_subscription(topic):
     wanted = [subscribe(topic, f"c{i}", Rule("r", CorrelationFilter(subject=f"s{i}"))) for i in range(5)]
     service_bus.send(topic, [Message(b"three", subject="s3"), Message(b"none", subject="S3")])
     assert [bodies(service_bus.receive(address, 5)) for address in wanted] == [[], [], [], ["three"], []]
 
 
+@pytest.mark.made_by_api
 def test_rules_apply_to_messages_sent_later(topic):
     """SB-216, SB-221: a rule, or a subscription, changes nothing that is stored."""
     where = subscribe(topic, "s", "color = 'red'")

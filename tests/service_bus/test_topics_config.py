@@ -1,6 +1,7 @@
 """Topics, subscriptions, rules, tiers and forwards as configuration, against a real database."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,11 +19,13 @@ from broker_core.common.errors import (
 )
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right, Tier
 from broker_core.models import Entity, Rule
-from broker_core.service_bus import configured_limits, entities
+from broker_core.service_bus import configured_limits
 from broker_core.service_bus.rules.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
 from broker_core.service_bus.rules.filters import Rule as RuleValue
 from broker_core.service_bus.rules.values import Message, QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.store import connections
+
+from .made_by import API, entities
 
 NEWS = EntityAddress("space", "News")
 ALL = NEWS.subscription("All")
@@ -30,17 +33,18 @@ ORDERS = EntityAddress("space", "orders")
 VIEWER = Actor("user", "vera", Right.BROWSE)
 MIN = timedelta(minutes=1)
 RED = RuleValue("red", compile_filter("color = 'red'"))
+PATHS = pytest.mark.made_by_core("In the administration API, the path of a request says what it is for.")
 
 
 @pytest.fixture(autouse=True)
-def space(request):
+def space(request, made_by):
     """A namespace with a topic that has one subscription, all in a transaction that is rolled back; unless several connections
     are to see it."""
     if "namespace" in request.fixturenames:
         yield
         return
     request.getfixturevalue("db")
-    with connections.callers_transaction():
+    with nullcontext() if made_by == API else connections.callers_transaction():
         namespaces.create_namespace("space", Family.SERVICE_BUS)
         entities.create_topic(NEWS)
         entities.create_subscription(ALL)
@@ -63,6 +67,7 @@ def names_of_rules(subscription=ALL):
 # Topics and subscriptions
 
 
+@pytest.mark.made_by_api
 def test_new_topics_and_subscriptions_have_the_services_defaults_and_keep_their_casing():
     assert entities.get_topic(EntityAddress("SPACE", "news")).settings == TopicSettings()
     subscription = entities.get_subscription(EntityAddress("space", "NEWS/subscriptions/ALL"))
@@ -71,6 +76,7 @@ def test_new_topics_and_subscriptions_have_the_services_defaults_and_keep_their_
     assert subscription.topic_id == entities.get_topic(NEWS).id
 
 
+@pytest.mark.made_by_api
 def test_settings_round_trip():
     topic = TopicSettings(
         default_message_time_to_live=timedelta(days=1),
@@ -88,9 +94,6 @@ def test_settings_round_trip():
         dead_lettering_on_filter_evaluation_exceptions=False,
         requires_session=True,
         status=EntityStatus.RECEIVE_DISABLED,
-        expires_whole_sessions=False,
-        drops_locks_on_change=True,
-        peek_shows_default_expiry=False,
     )
     other = EntityAddress("space", "other")
     assert entities.create_topic(other, topic).settings == topic
@@ -99,11 +102,19 @@ def test_settings_round_trip():
     assert entities.get_entity(other.subscription("S")).settings == subscription
 
 
+def test_settings_unknown_to_the_service_round_trip():
+    wanted = SubscriptionSettings(expires_whole_sessions=False, drops_locks_on_change=True, peek_shows_default_expiry=False)
+    mine = NEWS.subscription("mine")
+    assert entities.create_subscription(mine, wanted).settings == wanted
+    assert entities.get_entity(mine).settings == wanted
+
+
 def test_a_subscription_has_the_spelling_of_its_topic():
     made = entities.create_subscription(EntityAddress("SPACE", "nEWS/SUBSCRIPTIONS/Mine"))
     assert str(made.address) == "space/News/Subscriptions/Mine"
 
 
+@pytest.mark.made_by_api
 def test_a_queue_and_a_topic_cannot_have_the_same_name():
     with pytest.raises(EntityExists):
         entities.create_queue(EntityAddress("space", "news"))
@@ -125,15 +136,21 @@ def test_ensure_creates_an_entity_once_and_does_not_change_it():
 @pytest.mark.parametrize(
     ("create", "address", "error", "said"),
     [
-        (entities.create_queue, EntityAddress("space", "a/Subscriptions/b"), InvalidArgument, "reserved for the subscriptions"),
+        pytest.param(
+            entities.create_queue,
+            EntityAddress("space", "a/Subscriptions/b"),
+            InvalidArgument,
+            "reserved for the subscriptions",
+            marks=PATHS,
+        ),
         (entities.create_topic, EntityAddress("space", "subSCRIPTIONS"), InvalidArgument, "reserved for the subscriptions"),
-        (entities.create_subscription, NEWS, InvalidArgument, "is not a subscription; use the form"),
+        pytest.param(entities.create_subscription, NEWS, InvalidArgument, "is not a subscription; use the form", marks=PATHS),
         (entities.create_subscription, NEWS.subscription("a b"), InvalidArgument, "letters, digits"),
-        (entities.create_subscription, NEWS.subscription("a/b"), InvalidArgument, "letters, digits"),
+        pytest.param(entities.create_subscription, NEWS.subscription("a/b"), InvalidArgument, "letters, digits", marks=PATHS),
         (entities.create_subscription, NEWS.subscription("s" * 51), InvalidArgument, "1 to 50"),
         (entities.create_subscription, ALL, EntityExists, "already exists"),
         (entities.create_subscription, ORDERS.subscription("s"), EntityNotFound, "space/orders"),
-        (entities.create_subscription, ALL.dead_letter, InvalidArgument, "sub-queue"),
+        pytest.param(entities.create_subscription, ALL.dead_letter, InvalidArgument, "sub-queue", marks=PATHS),
     ],
 )
 def test_an_invalid_entity_is_refused_and_nothing_is_stored(create, address, error, said):
@@ -149,12 +166,14 @@ def test_a_queue_has_no_subscriptions():
         entities.create_subscription(ORDERS.subscription("s"))
 
 
+@PATHS
 @pytest.mark.parametrize("ask", [entities.get_queue, entities.update_queue, entities.delete_queue])
 def test_an_entity_of_an_unexpected_kind_is_refused_by_name(ask):
     with pytest.raises(InvalidArgument, match="is a topic; a queue is required"):
         ask(NEWS)
 
 
+@pytest.mark.made_by_api
 def test_lists_are_by_kind_and_by_address():
     entities.create_queue(ORDERS)
     entities.create_subscription(NEWS.subscription("a"))
@@ -171,6 +190,7 @@ def test_lists_are_by_kind_and_by_address():
         entities.list_subscriptions(EntityAddress("space", "nothing"))
 
 
+@pytest.mark.made_by_api
 def test_deleting_a_topic_deletes_its_subscriptions_and_frees_the_names():
     """SB-240, SB-241."""
     first = entities.get_subscription(ALL)
@@ -252,6 +272,7 @@ def test_the_window_of_duplicate_detection_can_be_changed():
         entities.update_queue(ORDERS, duplicate_detection_history_time_window=timedelta(seconds=19))
 
 
+@pytest.mark.made_by_api
 @pytest.mark.parametrize(
     ("address", "status", "allowed"),
     [
@@ -284,6 +305,7 @@ def test_a_new_subscription_matches_every_message_by_default():
     assert (only.rule.name, only.rule.filter.text) == ("red", "color = 'red'")
 
 
+@pytest.mark.made_by_api
 def test_rules_round_trip():
     correlated = RuleValue("both", CorrelationFilter(subject="x", properties={"size": 5, "rush": True}))
     acting = RuleValue("Acting", compile_filter("size > @least", {"@least": 3}), compile_action("SET seen = 'yes'"))
@@ -296,6 +318,7 @@ def test_rules_round_trip():
     assert (by_name["Acting"].filter.key, by_name["Acting"].action.text) == (acting.filter.key, "SET seen = 'yes'")
 
 
+@pytest.mark.made_by_api
 def test_a_replaced_rule_keeps_its_creation_time():
     first = entities.create_rule(ALL, RED)
     replaced = entities.update_rule(ALL, RuleValue("RED", compile_filter("color = 'dark red'")))
@@ -309,6 +332,7 @@ def test_a_subscription_may_have_no_rules():
     assert names_of_rules() == []
 
 
+@pytest.mark.made_by_api
 def test_existing_rules_are_not_created_again_and_missing_rules_not_found():
     entities.create_rule(ALL, RED)
     with pytest.raises(EntityExists, match="space/News/Subscriptions/All/Rules/RED"):
@@ -320,12 +344,17 @@ def test_existing_rules_are_not_created_again_and_missing_rules_not_found():
     ):
         with pytest.raises(EntityNotFound):
             missing()
+    assert names_of_rules() == ["$Default", "red"]
+
+
+@pytest.mark.made_by_core("It is about the arguments of functions.")
+def test_the_rules_of_a_topic_and_a_rule_that_is_a_text_are_refused():
     with pytest.raises(InvalidArgument, match="is a topic; a subscription is required"):
         entities.list_rules(NEWS)
     text: Any = "color = 'red'"
     with pytest.raises(InvalidArgument, match="must be a Rule"):
         entities.create_rule(ALL, text)
-    assert names_of_rules() == ["$Default", "red"]
+    assert names_of_rules() == ["$Default"]
 
 
 @pytest.mark.parametrize(
@@ -371,6 +400,7 @@ def narrow(monkeypatch):
     return set_to
 
 
+@pytest.mark.made_by_api
 def test_the_subscriptions_and_filters_of_a_topic_are_limited(narrow):
     narrow(subscriptions_per_topic=2, sql_filters_per_topic=3, correlation_filters_per_topic=1)
     entities.create_subscription(NEWS.subscription("second"))
@@ -477,6 +507,7 @@ def test_an_unknown_tier_is_refused(tier):
 # Forwards (SB-171, SB-175 to SB-177, SB-193, SB-242)
 
 
+@pytest.mark.made_by_api
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_a_destination_must_exist_and_keeps_its_spelling(setting):
     entities.create_queue(ORDERS)
@@ -493,6 +524,7 @@ def test_a_destination_must_exist_and_keeps_its_spelling(setting):
     assert getattr(entities.update_queue(ORDERS, **named(setting, None)).settings, setting) is None
 
 
+@pytest.mark.made_by_api
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_an_entity_can_forward_to_itself_and_a_subscription_to_its_topic(setting):
     """SB-176: also one that is being created; the path is spelled as the entity's."""
@@ -526,6 +558,7 @@ def test_an_entity_with_sessions_can_forward_and_be_a_destination(setting):
     assert made.settings.requires_session and getattr(made.settings, setting) == "plain"
 
 
+@pytest.mark.made_by_api
 def test_an_update_may_repeat_a_fixed_setting_but_not_change_it():
     entities.create_queue(ORDERS, requires_session=True)
     fixed: dict[str, Any] = {"requires_session": True, "requires_duplicate_detection": False}
@@ -546,6 +579,7 @@ def test_longer_forwarding_loops_are_allowed():
     assert entities.update_queue(ORDERS, forward_to="other").settings.forward_to == "other"
 
 
+@pytest.mark.made_by_api
 def test_auto_delete_on_idle_can_be_combined_with_forwarding():
     """SB-193."""
     entities.create_queue(ORDERS)
