@@ -7,7 +7,7 @@
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then 200 kills of the server under senders (make soak SECONDS=600),
 #             each followed by a check of all invariants (python -m tests.soak.recomputation, or kills_of_jobs: of the analyses)
-# make fuzz   hostile input for an hour, guided by coverage (make fuzz MINUTES=5 ARGS="--targets xml request"); it installs atheris
+# make fuzz   hostile input for an hour, guided by coverage (make fuzz MINUTES=5 ARGS="--targets xml rule"); it installs atheris
 #             where that exists, and is skipped with a sentence elsewhere
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing

@@ -1,4 +1,4 @@
-"""Fuzz the parsers and whole requests, guided by coverage: python -m tests.fuzz --minutes 60 [--targets xml request].
+"""Fuzz the parsers and whole requests, guided by coverage: python -m tests.fuzz --minutes 60 [--targets xml rule].
 
 Half of the time is for whole requests, on a database of its own. Inputs that made something fail are kept in tests/fuzz/cases/,
 which `make test` replays; those that reached new code in VITRINE_DATA/fuzz/, from which the next run goes on.
@@ -20,10 +20,9 @@ from tests.soak.own_database import own_database
 from tests.wire.listening import database_url_of_tests
 
 from .kept import CASES
-from .seeds import PIECES, SEEDS
+from .seeds import PIECES, REQUESTS, SEEDS
 
 NOT_INSTALLED = "Not fuzzed: atheris is not installed here. It needs Linux and CPython 3.11 to 3.13: pip install atheris==3.0.0"
-REQUEST = "request"
 MOST_FINDINGS = 10  # of one target; then the next one has its turn
 _EXECUTED = re.compile(r"stat::number_of_executed_units: +(\d+)")
 
@@ -39,7 +38,7 @@ def main() -> int:
     findings = 0
     with ExitStack() as stack:
         environment = {**os.environ, "FAILED_AUTHENTICATION_DELAY_SECONDS": "0", "FAILED_AUTHENTICATIONS": "0"}
-        if REQUEST in options.targets:
+        if not set(REQUESTS).isdisjoint(options.targets):
             stack.enter_context(own_database())
             environment["DATABASE_URL"] = database_url_of_tests()
         for target, seconds in shares(options.targets, options.minutes * 60).items():
@@ -50,10 +49,8 @@ def main() -> int:
 
 def shares(targets: list[str], seconds: float) -> dict[str, float]:
     """The seconds for each target: half of all for whole requests."""
-    parsers = [target for target in targets if target != REQUEST]
-    if REQUEST not in targets or not parsers:
-        return {target: seconds / len(targets) for target in targets}
-    return {target: seconds / 2 / (1 if target == REQUEST else len(parsers)) for target in targets}
+    groups = [group for group in ([t for t in targets if t not in REQUESTS], [t for t in targets if t in REQUESTS]) if group]
+    return {target: seconds / len(groups) / len(group) for group in groups for target in group}
 
 
 def fuzz(target: str, seconds: float, environment: dict[str, str]) -> int:
@@ -62,7 +59,14 @@ def fuzz(target: str, seconds: float, environment: dict[str, str]) -> int:
     cases.mkdir(parents=True, exist_ok=True)
     ends_at, executed, findings = time.monotonic() + seconds, 0, 0
     while findings < MOST_FINDINGS and (left := int(ends_at - time.monotonic())) > 0:
-        command = [sys.executable, "-m", "tests.fuzz.one_target", target, str(corpus), f"-dict={corpus.parent / 'pieces.txt'}"]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz.one_target",
+            target,
+            str(corpus),
+            f"-dict={corpus.parent / f'{target}.pieces'}",
+        ]
         limits = [f"-max_total_time={left}", "-timeout=30", "-max_len=8192", "-print_final_stats=1"]
         command += [*limits, f"-artifact_prefix={cases}/"]
         ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -83,8 +87,8 @@ def _corpus(target: str) -> Path:
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(SEEDS[target]):
         (corpus / f"seed-{number}").write_bytes(seed)
-    escaped = ["".join(f"\\x{byte:02x}" for byte in piece) for piece in PIECES if len(piece) <= 64]
-    (corpus.parent / "pieces.txt").write_text("".join(f'"{text}"\n' for text in escaped))
+    escaped = ["".join(f"\\x{byte:02x}" for byte in piece) for piece in PIECES[target] if len(piece) <= 64]
+    (corpus.parent / f"{target}.pieces").write_text("".join(f'"{text}"\n' for text in escaped))
     return corpus
 
 

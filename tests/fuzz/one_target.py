@@ -7,25 +7,20 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import atheris
 
-INSTRUMENTED = ["broker_core.common", "broker_core.queue_storage", "broker_core.wire"]
+if TYPE_CHECKING:
+    from .requests import Served
+
+INSTRUMENTED = ["broker_core.common", "broker_core.queue_storage", "broker_core.service_bus", "broker_core.wire"]
 
 
-def requests() -> Callable[[bytes], object]:
-    """Sends whole requests to an account that exists."""
-    from broker_core import queue_storage
-    from broker_core.common.errors import EntityExists
-    from broker_core.queue_storage import accounts
+def requests(served: Served) -> Callable[[bytes], object]:
+    from .requests import Requests
 
-    from .requests import ACCOUNT, KEY, Requests
-
-    with suppress(EntityExists):
-        queue_storage.create_account(ACCOUNT)
-    accounts.set_keys(ACCOUNT, primary=KEY)
-    return Requests(asyncio.new_event_loop())
+    return Requests(asyncio.new_event_loop(), served)
 
 
 def main() -> None:
@@ -35,9 +30,10 @@ def main() -> None:
         import django
 
         django.setup()
+        from .served import SERVED
         from .targets import TARGETS
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    run = requests() if target == "request" else TARGETS[target]
+    run: Callable[[bytes], object] = TARGETS[target] if target in TARGETS else requests(SERVED[target]())
     atheris.Setup(sys.argv, lambda data: run(bytes(data)) and None)
     atheris.Fuzz()
 

@@ -1,43 +1,29 @@
 """Whole requests in this process: bytes go through the HTTP parser, its limits, the application and the database, and the bytes
 of the answers come back. Only the socket is missing.
 
-In an input, SIGNATURE is replaced by a valid one (of the header, or of the shared access signature), DATE by the current date,
-MESSAGE and RECEIPT by those of a message: so changed requests come past the signature.
+What stands for a port's applications (`Served`) fills in what a changed request needs to come further: signatures, dates, ids.
+In all of them, LENGTH is replaced by the length of the body.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import quote
-from uuid import UUID
+from typing import Any, Protocol
 from xml.parsers import expat
 
 import uvicorn
 from uvicorn.server import ServerState
 
-from broker_core import queue_storage
-from broker_core.common.types import EntityAddress
-from broker_core.queue_storage.http import answers, application
-from broker_core.queue_storage.http.errors import TABLE
-from broker_core.queue_storage.rules import sas, shared_key
-from broker_core.queue_storage.rules.errors import StorageRefusal
-from broker_core.queue_storage.rules.shared_key import Credential, SignedParts
+from broker_core.wire.asgi import Application
 from broker_core.wire.bounded_http import BoundedHttp
-from broker_core.wire.http.dates import read_rfc1123, write_rfc1123
+from broker_core.wire.http import clients
 
-from .targets import fake_request
-
-ACCOUNT, QUEUE = "fuzzed", "orders"
-KEY = "QUJD" * 21 + "QQ=="
 HTTP_REFUSALS = (400, 408, 429, 431)  # of what is no request of HTTP; these close the connection
-MOST_MESSAGES = 200  # then the queue is emptied
-_CODES = {(row.status, row.code) for row in TABLE.values() if row.status < 500}
+LOOK_SECONDS = 0.05  # between two looks whether a request waits for messages
+Scope = Mapping[str, Any]
 
 
 class Finding(AssertionError):
@@ -88,13 +74,28 @@ class Response:
     body: bytes
 
 
-class Requests:
-    """Sends requests to the application in one event loop. Needs an account ACCOUNT with the primary key KEY."""
+class Served(Protocol):
+    """What a port serves, and how it answers."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop):
-        self._loop, self._errors = loop, _Errors()
+    @property
+    def application(self) -> Application: ...
+
+    async def fill(self, data: bytes) -> bytes:
+        """The bytes with what stands for signatures, dates and ids replaced by these."""
+        ...
+
+    def check(self, scope: Scope | None, response: Response) -> None:
+        """Raise Finding for a response that is not as documented. scope: of its request; None: it is of none."""
+        ...
+
+
+class Requests:
+    """Sends requests to an application in one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, served: Served):
+        self._loop, self._served, self._errors = loop, served, _Errors()
         self._config = uvicorn.Config(
-            self._noting_method,
+            self._noting_scope,
             interface="asgi3",
             http=BoundedHttp,
             ws="none",
@@ -106,8 +107,7 @@ class Requests:
             proxy_headers=False,
         )
         self._config.load()
-        self._methods: list[str] = []
-        self._put = 0
+        self._scopes: list[Scope] = []
 
     def __call__(self, data: bytes) -> list[Response]:
         """Send the bytes on a connection of their own; returns the answers. Raises Finding."""
@@ -115,44 +115,37 @@ class Requests:
             return self._loop.run_until_complete(self._exchange(data))
 
     async def _exchange(self, data: bytes) -> list[Response]:
-        message = await self._message()
-        data = _filled(data, message)
+        length = len(data.partition(b"\r\n\r\n")[2])
+        data = await self._served.fill(data.replace(b"LENGTH", str(length).encode(), 1))
         state, transport = ServerState(), Transport()
         protocol = BoundedHttp(self._config, state, {}, self._loop)
-        self._methods.clear()
+        self._scopes.clear()
         protocol.connection_made(transport)
         protocol.data_received(data)
         while state.tasks:
-            if protocol._in_message:  # the end of the request is missing, and never comes
+            if protocol._in_message or _waits():  # the end of the request, or a message, is missing and never comes
                 protocol.connection_lost(None)
-            await asyncio.wait(set(state.tasks))
+            await asyncio.wait(set(state.tasks), timeout=LOOK_SECONDS)
         if protocol in state.connections:
             protocol.connection_lost(None)
-        found = _read(bytes(transport.written), self._methods)
-        for method, response in zip([*self._methods, *[""] * len(found)], found, strict=False):
-            check(method, response)
+        found = _read(bytes(transport.written), [scope["method"] for scope in self._scopes])
+        for scope, response in zip([*self._scopes, *[None] * len(found)], found, strict=False):
+            self._served.check(scope, response)
         return found
 
-    async def _message(self) -> queue_storage.PutMessage:
-        """A message in the queue, which exists."""
-        address = EntityAddress(ACCOUNT, QUEUE)
-        self._put += 1
-        try:
-            if self._put % MOST_MESSAGES == 0:
-                await queue_storage.clear.aio(address)
-            return await queue_storage.put.aio(address, "x")
-        except StorageRefusal:
-            await queue_storage.create_queue.aio(address)
-            return await queue_storage.put.aio(address, "x")
-
-    async def _noting_method(
+    async def _noting_scope(
         self,
-        scope: Mapping[str, Any],
+        scope: Scope,
         receive: Callable[[], Awaitable[Mapping[str, Any]]],
         send: Callable[[Mapping[str, Any]], Awaitable[None]],
     ) -> None:
-        self._methods.append(scope["method"])
-        await application(scope, receive, send)
+        self._scopes.append(scope)
+        await self._served.application(scope, receive, send)
+
+
+def _waits() -> bool:
+    """Whether a request waits for messages."""
+    return any(client.waiting for client in clients._clients.values())
 
 
 class _Errors(logging.Handler):
@@ -176,36 +169,6 @@ class _Errors(logging.Handler):
             raise Finding(record.getMessage()) from (record.exc_info[1] if record.exc_info else None)
 
 
-def _filled(data: bytes, message: queue_storage.PutMessage) -> bytes:
-    receipt = quote(answers.receipt_text(message.pop_receipt), safe="")
-    data = data.replace(b"MESSAGE", message.message_id.encode()).replace(b"RECEIPT", receipt.encode())
-    data = data.replace(b"DATE", write_rfc1123(datetime.now(UTC)).encode())
-    if b"SIGNATURE" not in data:
-        return data
-    try:
-        return data.replace(b"SIGNATURE", _signature(data).encode(), 1)
-    except StorageRefusal:
-        return data
-
-
-def _signature(data: bytes) -> str:
-    """The signature that makes a request valid, as far as the request can be read."""
-    head, _, _ = data.partition(b"\r\n\r\n")
-    line, *rest = head.split(b"\r\n")
-    method, _, target = line.partition(b" ")
-    path, _, query = target.rpartition(b" ")[0].partition(b"?")
-    headers = [(name.lower(), value.strip()) for name, _, value in (part.partition(b":") for part in rest)]
-    request = fake_request(query, headers)
-    if b"SIGNATURE" in query:
-        is_for_account = b"ss=" in query or b"srt=" in query
-        signature = sas.signed(sas.parse(request.query_pairs), KEY, account=ACCOUNT, queue=None if is_for_account else QUEUE)
-        return quote(signature.signature, safe="")
-    scheme = shared_key.SHARED_KEY_LITE if b"SharedKeyLite" in head else shared_key.SHARED_KEY
-    parts = SignedParts(method.decode("latin-1").upper(), path.decode("latin-1"), request.query_pairs, request.headers)
-    [text, *_] = shared_key.texts_to_sign(Credential(scheme, ACCOUNT, ""), parts)
-    return shared_key.sign(text, KEY)
-
-
 def _read(data: bytes, methods: list[str]) -> list[Response]:
     """The responses in the bytes that were sent. methods: of their requests; what follows is not of the application."""
     found: list[Response] = []
@@ -227,42 +190,7 @@ def _read(data: bytes, methods: list[str]) -> list[Response]:
     return found
 
 
-def check(method: str, response: Response) -> None:
-    """Raise Finding for a response that is not as documented (QS, sections 3.2 and 3.5). method: ""; it is of no request."""
-    status, headers = response.status, response.headers
-    if "x-ms-request-id" not in headers:
-        _require(status in HTTP_REFUSALS and headers.get("connection") == "close", response)
-        return
-    UUID(headers["x-ms-request-id"])
-    _require(200 <= status < 500, response)
-    _require(re.fullmatch(r"\d{4}-\d\d-\d\d", headers["x-ms-version"], re.ASCII), response)
-    _require(read_rfc1123(headers["date"]), response)
-    _require(status != 204 or "content-length" not in headers, response)
-    _require(method != "HEAD" or not response.body, response)
-    if response.body:
-        _require(headers["content-type"] == "application/xml", response)
-        _well_formed(response)
-    if status >= 400:
-        _check_error(method, response)
-
-
-def _check_error(method: str, response: Response) -> None:
-    code = response.headers["x-ms-error-code"]
-    refusals = {(cls.status, getattr(cls, "code", "")) for cls in _subclasses(StorageRefusal)}
-    _require((response.status, code) in _CODES | refusals, response)
-    if method == "HEAD":
-        return
-    texts = _well_formed(response)
-    _require(texts[:2] == ["Error", "Code"], response)
-    _require(f"<Code>{code}</Code>".encode() in response.body, response)
-    _require(f"RequestId:{response.headers['x-ms-request-id']}\nTime:".encode() in response.body, response)
-
-
-def _subclasses(cls: type[StorageRefusal]) -> list[type[StorageRefusal]]:
-    return [cls, *(deeper for direct in cls.__subclasses__() for deeper in _subclasses(direct))]
-
-
-def _well_formed(response: Response) -> list[str]:
+def well_formed(response: Response) -> list[str]:
     """The names of the elements of a body, in their order."""
     names: list[str] = []
     parser = expat.ParserCreate()
@@ -274,6 +202,6 @@ def _well_formed(response: Response) -> list[str]:
     return names
 
 
-def _require(holds: object, response: Response) -> None:
+def require(holds: object, response: Response) -> None:
     if not holds:
         raise Finding(str(response))

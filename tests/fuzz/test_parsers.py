@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from broker_core.service_bus.administration import documents, names
+
 from .hostile import hostile
 from .kept import cases_of
+from .seeds import SEEDS
 from .targets import TARGETS
 
 EXAMPLES, INPUTS_EACH = 45, 20  # 900 for each parser, about 10,000 together
+
+
+def _entity(data):
+    return documents.read_entity(data, tuple(names.DESCRIPTION))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -34,3 +41,10 @@ def test_any_input_is_read_or_refused(target):
 def test_inputs_that_were_found_are_read_or_refused(target):
     for case in cases_of(target):
         TARGETS[target](case.read_bytes())
+
+
+@pytest.mark.parametrize(("target", "read"), [("entity", _entity), ("rule", documents.read_rule)])
+def test_each_valid_document_is_read(target, read):
+    """The test of the test: what changed documents are made of."""
+    for data in SEEDS[target]:
+        assert read(data)

@@ -1,0 +1,1 @@
+"""Queue Storage: the parsers of its REST API, and whole requests."""
