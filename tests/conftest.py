@@ -13,6 +13,7 @@ import pytest
 
 from . import browser
 from .eventually import eventually
+from .wire.certificates import certificate, with_tls  # noqa: F401 - fixtures
 from .wire.listening import listener, listener_process  # noqa: F401 - fixtures
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # Playwright leaves a running loop in the main thread

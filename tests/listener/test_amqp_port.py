@@ -126,6 +126,6 @@ def test_a_client_has_time_to_answer_the_notice_of_its_protocol(serve):
 
 def test_a_client_with_tls_gets_the_answer_too(serve, with_tls):
     plain = serve(settings=["AMQPS_PORT"]).connect("AMQPS_PORT")
-    with with_tls.wrap_socket(plain, server_hostname="localhost") as connection:
+    with with_tls.context.wrap_socket(plain, server_hostname="localhost") as connection:
         connection.sendall(AMQP_0_9_1)
         assert all_bytes(connection) == AMQP_1_0

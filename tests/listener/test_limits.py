@@ -127,7 +127,7 @@ def test_a_tls_handshake_that_is_not_completed_ends_the_connection(serve, hurrie
         connection.sendall(sent)
         assert not rest_of(connection).startswith(b"HTTP")
     eventually(lambda: listener.state.refused == {HANDSHAKE: 1})
-    assert is_served(listener, "QUEUE_STORAGE_TLS_PORT", with_tls)
+    assert is_served(listener, "QUEUE_STORAGE_TLS_PORT", with_tls.context)
 
 
 class Large:
@@ -145,7 +145,7 @@ class Large:
 @pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "TLS"])
 def test_output_that_is_not_read_pauses_reading_and_then_ends_the_connection(serve, settings, certificate, with_tls):
     settings.LISTEN_UNREAD_SECONDS = 1
-    settings.TLS_CERTIFICATE, settings.TLS_KEY, context = certificate
+    settings.TLS_CERTIFICATE, settings.TLS_KEY, context = certificate.chain, certificate.key, certificate.context
     large = Large()
     listener = serve(large, with_tls=with_tls)
     port = "QUEUE_STORAGE_TLS_PORT" if with_tls else "QUEUE_STORAGE_PORT"
@@ -199,7 +199,7 @@ def test_pipelined_requests_wait_unparsed_and_all_are_answered(serve):
 @pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "TLS"])
 def test_a_connection_that_ended_in_an_error_leaves_nothing_in_memory(serve, certificate, settings, with_tls):
     """Regression: the timer of its idle time held it for 75 s, that is, thousands of connections that come and go."""
-    settings.TLS_CERTIFICATE, settings.TLS_KEY, context = certificate
+    settings.TLS_CERTIFICATE, settings.TLS_KEY, context = certificate.chain, certificate.key, certificate.context
     served = WeakSet()
 
     async def observed(scope, receive, send):

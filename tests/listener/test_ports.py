@@ -77,7 +77,7 @@ def test_a_number_that_is_no_port_and_a_host_that_is_not_here_are_named(free_por
 
 
 def test_a_certificate_that_cannot_be_used_turns_off_the_ports_with_tls_only(free_ports, settings, certificate, tmp_path):
-    settings.TLS_CERTIFICATE, settings.TLS_KEY, _ = certificate
+    settings.TLS_CERTIFICATE, settings.TLS_KEY = certificate.chain, certificate.key
     for name, value, said in (
         ("TLS_KEY", "", "TLS_CERTIFICATE is set, and TLS_KEY is not"),
         ("TLS_KEY", str(tmp_path / "none.pem"), "none.pem cannot be used"),
@@ -105,7 +105,7 @@ def test_a_certificate_that_cannot_be_used_any_more_leaves_the_ports_without_tls
 def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(free_ports, settings, certificate, tmp_path):
     from cryptography.hazmat.primitives import serialization
 
-    with open(certificate[1], "rb") as file:
+    with open(certificate.key, "rb") as file:
         key = serialization.load_pem_private_key(file.read(), None)
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
@@ -113,5 +113,5 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(free_p
         serialization.BestAvailableEncryption(b"secret"),
     )
     (tmp_path / "key.pem").write_bytes(encrypted)
-    settings.TLS_CERTIFICATE, settings.TLS_KEY = certificate[0], str(tmp_path / "key.pem")
+    settings.TLS_CERTIFICATE, settings.TLS_KEY = certificate.chain, str(tmp_path / "key.pem")
     assert "the key is encrypted; use one without a password" in opened().problems[0]

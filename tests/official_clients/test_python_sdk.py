@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
@@ -13,7 +10,6 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-import trustme
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
 from azure.storage.queue import (
@@ -41,50 +37,10 @@ from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import accounts
 from tests.wire.listening import ListenerThread, listening
 
+from .blocking import loop_in_a_thread, made
+
 QUICKLY = {"retry_total": 0}  # a refusal is not tried again
 WEEK = 604_800
-
-
-class Blocking:
-    """An asyncio client with the calls of the synchronous one: its coroutines run in a loop of another thread."""
-
-    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop):
-        self._client, self._loop = client, loop
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        return (lambda *args, **options: self._done(found(*args, **options))) if callable(found) else found
-
-    def _done(self, outcome: Any) -> Any:
-        if inspect.isawaitable(outcome):
-            outcome = asyncio.run_coroutine_threadsafe(_awaited(outcome), self._loop).result(60)
-        elif hasattr(outcome, "by_page"):
-            return Pages(outcome, self._loop)
-        return Blocking(outcome, self._loop) if isinstance(outcome, (aio.QueueClient, aio.QueueServiceClient)) else outcome
-
-
-class Pages:
-    """What an asyncio client returns by page."""
-
-    def __init__(self, items: Any, loop: asyncio.AbstractEventLoop):
-        self._items, self._loop = items, loop
-
-    def __iter__(self) -> Any:
-        return iter(asyncio.run_coroutine_threadsafe(_collected(self._items), self._loop).result(60))
-
-    def by_page(self, *args: Any) -> list[list[Any]]:
-        async def pages() -> list[list[Any]]:
-            return [await _collected(page) async for page in self._items.by_page(*args)]
-
-        return asyncio.run_coroutine_threadsafe(pages(), self._loop).result(60)
-
-
-async def _awaited(outcome: Any) -> Any:
-    return await outcome
-
-
-async def _collected(items: Any) -> list[Any]:
-    return [item async for item in items]
 
 
 class ToPort(RequestsTransport):
@@ -136,19 +92,14 @@ def _connect_sync(opened: ExitStack) -> Callable[..., Any]:
 
 
 def _connect_aio(opened: ExitStack) -> Callable[..., Any]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    for end in (loop.close, lambda: thread.join(10), lambda: loop.call_soon_threadsafe(loop.stop)):  # the last one first
-        opened.callback(end)
+    loop = opened.enter_context(loop_in_a_thread())
 
     def connect(kind: str, *args: Any, to_port: int = 0, **options: Any) -> Any:
-        async def made() -> Any:  # its transport wants a running loop
+        def make() -> Any:
             transport = {"transport": AioToPort(to_port)} if to_port else {}
             return _factory(kind, aio.QueueClient, aio.QueueServiceClient)(*args, **QUICKLY, **options, **transport)
 
-        client = Blocking(asyncio.run_coroutine_threadsafe(made(), loop).result(60), loop)
-        return opened.enter_context(closing(client))
+        return opened.enter_context(closing(made(loop, make)))
 
     return connect
 
@@ -532,15 +483,10 @@ def test_a_stored_access_policy_says_what_a_sas_leaves_out(connect, storage, ord
 
 
 @pytest.fixture
-def over_tls(settings, tmp_path, storage):
+def over_tls(storage, with_tls):
     """The account at a port with TLS: its URL, and the path of the certificate that clients have to trust."""
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    settings.TLS_CERTIFICATE = settings.TLS_KEY = str(tmp_path / "server.pem")
     with listening(["QUEUE_STORAGE_TLS_PORT"]) as served:
-        yield f"https://127.0.0.1:{served.port('QUEUE_STORAGE_TLS_PORT')}/{storage.name}", str(tmp_path / "authority.pem")
+        yield f"https://127.0.0.1:{served.port('QUEUE_STORAGE_TLS_PORT')}/{storage.name}", with_tls.authority
 
 
 def test_a_port_with_tls(connect, storage, over_tls):
