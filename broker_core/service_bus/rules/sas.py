@@ -23,6 +23,7 @@ PUBLISHED_NAMESPACE = "sbemulatorns"  # of Microsoft's emulator: known to everyb
 PUBLISHED_KEY = "SAS_KEY_VALUE"
 _LATEST = 253_402_300_799  # the last second of the year 9999
 _FIELDS = ("sr", "sig", "se", "skn")
+_BEARER = re.compile(f"^Bearer +(?={SCHEME}( |$))", re.IGNORECASE)
 
 
 class TokenRefused(BrokerError):
@@ -55,8 +56,11 @@ class Token:
 
 
 def parse(authorization: str) -> Token:
-    """Parse an Authorization header; fields may be in any order. Raises TokenRefused for missing or malformed fields."""
-    scheme, _, rest = authorization.strip().partition(" ")
+    """Parse an Authorization header; fields may be in any order. Raises TokenRefused for missing or malformed fields.
+
+    The scheme may be preceded by `Bearer`: so does azure-servicebus for Python send a token of its connection string.
+    """
+    scheme, _, rest = _BEARER.sub("", authorization.strip()).partition(" ")
     if scheme.lower() != SCHEME.lower():
         raise TokenRefused(TokenRefused.MISSING, _no_token(scheme))
     pairs = [field.partition("=")[::2] for field in rest.strip().split("&")]

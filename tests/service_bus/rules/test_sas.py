@@ -122,11 +122,19 @@ def test_wrong_key_and_unknown_policy_have_the_same_error():
     assert str(wrong) == str(none) and wrong.sub_code == TokenRefused.SIGNATURE
 
 
+@pytest.mark.parametrize("prefix", ["Bearer ", "bearer  "])
+def test_a_token_may_be_sent_as_a_bearer_token(prefix):
+    assert refusal_of(prefix + sas.sign(URI, "Root", KEY, EXPIRES)) is None
+
+
 @pytest.mark.parametrize(
     ("authorization", "says"),
     [
         ("", "no token"),
         ("Bearer abc", "Bearer"),
+        ("Bearer SharedAccessSignatureX abc", "Bearer"),
+        ("Bearer Bearer SharedAccessSignature sr=a&sig=b&se=1&skn=c", "Bearer"),
+        ("Bearer SharedAccessSignature", "sr, sig, se, skn"),
         ("Basic abc", "'Basic'"),
         ("x" * 41 + " abc", f"'{'x' * 40}'"),
         ("SharedAccessSignature", "sr, sig, se, skn"),
