@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker_core import queue_storage
+from broker_core import namespaces, queue_storage
+from broker_core.common.types import EntityAddress, Family, Tier
 from broker_core.queue_storage import accounts
+from broker_core.service_bus.entities import shared_access
 
 collect_ignore_glob = [] if os.environ.get("VITRINE_CLIENTS") else ["test_*.py"]
 logging.getLogger("azure").setLevel(logging.ERROR)  # a line for each request
@@ -53,3 +55,33 @@ def storage(make_account):
 def development_storage(make_account):
     """The account that emulators have, with the key that everybody knows."""
     return make_account("devstoreaccount1", PUBLISHED_KEY)
+
+
+@dataclass(frozen=True)
+class Bus:
+    """A namespace of Service Bus at a port, and a key of a policy."""
+
+    name: str
+    key: str
+    port: int
+    policy: str = shared_access.ROOT_POLICY
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def connection_string(self) -> str:
+        return f"Endpoint=sb://{self.host};SharedAccessKeyName={self.policy};SharedAccessKey={self.key}"
+
+    def address(self, path: str) -> EntityAddress:
+        return EntityAddress(self.name, path)
+
+
+@pytest.fixture
+def bus(transactional_db, listener):
+    """A new namespace, in which every property of entities is available."""
+    name = f"bus-{uuid.uuid4().hex[:8]}"
+    namespaces.create_namespace(name, Family.SERVICE_BUS, tier=Tier.PREMIUM)
+    key = shared_access.get_policy(name, shared_access.ROOT_POLICY).primary_key
+    return Bus(name, key, listener.port("SERVICE_BUS_PORT"))
