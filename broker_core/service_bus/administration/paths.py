@@ -7,7 +7,8 @@
     /$Resources/queues, /$Resources/topics          the queues, the topics of the namespace
     /$namespaceinfo                                 the namespace
 
-The fixed segments are case-insensitive. The path is split at its slashes and each segment decoded once; an encoded slash in a
+The fixed segments are case-insensitive, and a slash may follow `Subscriptions` and `Rules` at the end of a list's path, as
+@azure/service-bus for JavaScript sends it. The path is split at its slashes and each segment decoded once; an encoded slash in a
 name is a slash. Routing, the address and the scope that a token must cover all come from what is found here.
 """
 
@@ -24,6 +25,7 @@ from broker_core.wire.http.errors import UnknownResource
 
 RULES = "Rules"
 _LONGEST = STRICT.entity_path + len(f"/{SUBSCRIPTIONS}/") + STRICT.subscription_name + len(f"/{RULES}/") + STRICT.rule_name
+_LISTS = (SUBSCRIPTIONS.lower(), RULES.lower())
 _HEAD_OF_MESSAGES = ["messages", "head"]  # whose DELETE receives a message (SB, section 8.1)
 _HOW = (
     f"use /<queue or topic>, /<topic>/{SUBSCRIPTIONS}/<name>, .../{RULES}/<name>, /$Resources/queues, /$Resources/topics or "
@@ -101,6 +103,8 @@ def _segments(raw_path: str) -> list[str]:
         raise InvalidArgument("path", "is not UTF-8; percent-encode the UTF-8 bytes of each name") from None
     if first or segments in ([], [""]):
         raise _unknown(raw_path)
+    if len(segments) > 2 and segments[-1] == "" and segments[-2].lower() in _LISTS:
+        segments.pop()
     if not all(segments) or not {".", ".."}.isdisjoint(segments):
         raise InvalidArgument("path", f"{raw_path[:200]!r} must not contain empty segments, '.' or '..'; {_HOW}")
     if "\x00" in raw_path or "\x00" in "".join(segments):

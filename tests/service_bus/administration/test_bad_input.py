@@ -413,8 +413,8 @@ NO_PATHS = [
         f"/{'%2e%2e%2f' * 1000}orders",
     ),
     *("/$Resources", "/$Resources/rules", "/$resources/queues/orders", "/", "*", "/$namespaceinfo/x"),
-    *("/orders/$DeadLetterQueue", "/Subscriptions/all", "/news/Subscriptions/", "/news/Subscriptions/all/Rules/a/b"),
-    *("/news/Subscriptions/all/orders", "/news/Subscriptions/%2e%2e", "/news%2FSubscriptions%2F", "/news/Subscriptions/a%00"),
+    *("/orders/$DeadLetterQueue", "/Subscriptions/all", "/news/Subscriptions//", "/news/Subscriptions/all/Rules/a/b"),
+    *("/news/Subscriptions/all/orders", "/news/Subscriptions/%2e%2e", "/news%2FSubscriptions%2F%2F", "/news/Subscriptions/a%00"),
 ]
 
 

@@ -112,9 +112,10 @@ def test_topics_subscriptions_and_rules_are_listed(client):
         client.create(f"/b/Subscriptions/{name}", subscription())
         client.create("/b/Subscriptions/b/Rules/A", rule(RULE))
     assert client.get("/$Resources/topics").titles == ["A", "b"]
-    assert client.get("/b/subscriptions").titles == ["A", "b"]
+    assert client.get("/b/subscriptions").titles == client.get("/b/subscriptions/").titles == ["A", "b"]
     client.create("/b/Subscriptions/b/Rules/b", rule(RULE))
     assert client.get("/b/Subscriptions/b/Rules").titles == ["$Default", "A", "b"]
+    assert client.get("/b/Subscriptions/b/Rules/").titles == ["$Default", "A", "b"]
     second = client.get("/b/Subscriptions/b/Rules?$skip=1&$top=1")
     assert second.titles == ["A"] and second.links["next"].endswith("/b/Subscriptions/b/Rules?$skip=2&$top=1")
 
