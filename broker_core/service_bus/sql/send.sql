@@ -72,7 +72,7 @@ counted AS (
 -- waiting: whether receivers wait for messages, so that the caller wakes them after the commit (docs/design.md D8). idle: the
 -- send is to be recorded as activity (touch_by_send).
 SELECT n.first, n.now, n.forwards, coalesce(a.waiting_until > clock_timestamp(), false) AS waiting,
-       coalesce(a.last_activity_at < n.now - interval '20 s', false) AS idle
+       coalesce(a.last_activity_at < n.now - interval '20 s' OR a.last_use IS NOT DISTINCT FROM @USE_CREATE, false) AS idle
   FROM numbers AS n LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = %(entity_id)s
 
 -- fragment: sessions_of_stored

@@ -15,11 +15,12 @@ entity AS MATERIALIZED (
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
 -- fragment: unless_touched
--- The row of the entity's activity, unless activity was recorded within the last 20 s or another transaction is changing it. So
--- activity is recorded (SB-190) at most every 20 s and without waiting for a lock.
+-- The row of the entity's activity, unless activity other than its creation was recorded within the last 20 s or another
+-- transaction is changing it. So activity is recorded (SB-190) at most every 20 s and without waiting for a lock.
 ctid = ANY (ARRAY(
        SELECT ctid FROM vitrine_entity_activity
-        WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
+        WHERE entity_id = %(entity_id)s
+          AND (last_activity_at < (SELECT now FROM entity) - interval '20 s' OR last_use IS NOT DISTINCT FROM @USE_CREATE)
           FOR UPDATE SKIP LOCKED))
 
 -- fragment: touched_by_send

@@ -294,6 +294,15 @@ def test_counts_size_and_use_are_true(client, namespace):
     assert read.text("AccessedAt") > read.text("CreatedAt")
 
 
+@pytest.mark.parametrize("body", [queue(), topic()], ids=["queue", "topic"])
+def test_a_send_just_after_the_creation_is_a_use(client, namespace, body):
+    """Activity is recorded at most every 20 s, but the creation is no use."""
+    client.create("/orders", body)
+    service_bus.send(EntityAddress(namespace, "orders"), [Message(b"x")])
+    read = client.get("/orders")
+    assert read.text("AccessedAt") > read.text("CreatedAt")
+
+
 def test_a_topic_counts_its_subscriptions_filters_and_bytes(client, namespace):
     client.create("/news", topic())
     for name in ("a", "b"):
