@@ -12,6 +12,8 @@ import pytest
 from broker_core import namespaces, queue_storage
 from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
+from broker_core.service_bus.rules import sas
 
 from .fixtures import broker_database  # noqa: F401 - fixture
 from .wire.listening import database_url_of_tests
@@ -81,13 +83,21 @@ def ports(live_site, listener):
 
     queue_storage.create_account(PUBLISHED_ACCOUNT)
     accounts.set_keys(PUBLISHED_ACCOUNT, primary=PUBLISHED_KEY)
+    namespaces.create_namespace(sas.PUBLISHED_NAMESPACE, Family.SERVICE_BUS)
+    shared_access.set_keys(sas.PUBLISHED_NAMESPACE, shared_access.ROOT_POLICY, primary=sas.PUBLISHED_KEY)
     namespaces.create_namespace("demo", Family.SERVICE_BUS)
     exec(blocks(ROOT / "docs/http.md")[0], {})
     listening = {":10001": listener.port("QUEUE_STORAGE_PORT"), ":5300": listener.port("SERVICE_BUS_PORT")}
     return {"localhost:8000": live_site.removeprefix("http://"), **{text: f":{port}" for text, port in listening.items()}}
 
 
-def test_examples_with_an_sdk_run(ports, capsys, monkeypatch):
+def with_sdk(name):
+    """The only example of the README with this SDK."""
+    (example,) = [block for block in blocks(ROOT / "README.md") if block.startswith(SDK) and f"from azure.{name}" in block]
+    return example
+
+
+def test_the_example_with_the_storage_sdk_runs(ports, capsys, monkeypatch):
     from azure.storage.queue import QueueServiceClient
     from azure.storage.queue._shared import base_client
 
@@ -95,11 +105,17 @@ def test_examples_with_an_sdk_run(ports, capsys, monkeypatch):
         return f"http://127.0.0.1{ports[':10001']}/devstoreaccount1"
 
     monkeypatch.setattr(base_client, "_get_development_storage_endpoint", endpoint)
-    (example,) = [block for block in blocks(ROOT / "README.md") if block.startswith(SDK)]
-    exec(example, {})
+    exec(with_sdk("storage"), {})
     assert capsys.readouterr().out == "hello 1\n"
     service = QueueServiceClient.from_connection_string("UseDevelopmentStorage=true")
     assert [queue.name for queue in service.list_queues()] == ["letters"]
+
+
+def test_the_example_with_the_administration_client_runs(ports, capsys):
+    exec(with_sdk("servicebus").replace(":5300", ports[":5300"]), {})
+    assert capsys.readouterr().out == "reports 3 0\n"
+    (rule,) = entities.list_rules(EntityAddress(sas.PUBLISHED_NAMESPACE, "prices").subscription("cheap"))
+    assert rule.rule.name == "below"
 
 
 @pytest.mark.slow

@@ -34,6 +34,13 @@ def test_microsofts_client_reaches_a_new_site(vitrine):
 
 
 @pytest.mark.slow
+def test_the_administration_client_reaches_a_new_site(vitrine):
+    program = example("python", "azure.servicebus").replace(":5300", f":{vitrine.service_bus_port}")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "reports 3 0\n"), done.stderr
+
+
+@pytest.mark.slow
 def test_curl_reaches_a_new_site(vitrine):
     commands = example("sh", "curl").replace(PORT, f":{vitrine.queue_storage_port}")
     command = ["/bin/bash", "-eu", "-o", "pipefail", "-c", commands]
