@@ -62,11 +62,39 @@ _TAKEN = """
 # receive the next one, and delete it
 curl -i -X DELETE "$Q/messages/head?timeout=5" -H "Authorization: $TOKEN"
 """
+_ADMINISTRATION = """from azure.servicebus.management import ServiceBusAdministrationClient  # pip install azure-servicebus
+
+with ServiceBusAdministrationClient.from_connection_string({string}) as client:
+{calls}
+"""
+_ADMINISTRATION_BY_HTTP = """from azure.core.pipeline.transport import RequestsTransport
+from azure.servicebus.management import ServiceBusAdministrationClient  # pip install azure-servicebus
+
+
+class PlainHttp(RequestsTransport):  # the client always uses HTTPS, which this port has not
+    def send(self, request, **options):
+        request.url = request.url.replace("https:", "http:", 1)
+        return super().send(request, **options)
+
+
+STRING = {string}
+with ServiceBusAdministrationClient.from_connection_string(STRING, transport=PlainHttp()) as client:
+{calls}
+"""
+_CALLS = {
+    EntityKind.QUEUE: """    queue = client.get_queue({path})
+    print(queue.max_delivery_count, client.get_queue_runtime_properties(queue.name).active_message_count)""",
+    EntityKind.TOPIC: """    topic = client.get_topic({path})
+    print([subscription.name for subscription in client.list_subscriptions(topic.name)])""",
+    EntityKind.SUBSCRIPTION: """    for rule in client.list_rules({topic}, {name}):
+        print(rule.name, rule.filter, rule.action)""",
+}
 _IN_SESSION = """ -H 'BrokerProperties: {"SessionId": "session-1"}'"""
 
 
 def for_clients(entity: EntityRow, strings: Mapping[str, str], base: str) -> list[Program]:
-    """What the REST API does with an entity. strings: connection strings, by name. Sessions cannot be received from over HTTP."""
+    """What the REST API and the administration client do with an entity. strings: connection strings, by name. Sessions cannot be
+    received from over HTTP."""
     fields = dict(part.split("=", 1) for part in strings["site"].split(";"))
     at = url(entity.address, base)
     policy, key = quote(fields["SharedAccessKeyName"], safe=""), fields["SharedAccessKey"]
@@ -77,7 +105,20 @@ def for_clients(entity: EntityRow, strings: Mapping[str, str], base: str) -> lis
         text += _SENT.format(session=_IN_SESSION if entity.requires_session else "")
     if entity.holds_messages and not entity.requires_session:
         text += _TAKEN
-    return [Program("curl", "curl (REST API)", text)]
+    return [Program("curl", "curl (REST API)", text), *_of_administration(entity, strings)]
+
+
+def _of_administration(entity: EntityRow, strings: Mapping[str, str]) -> list[Program]:
+    """A program of the administration client; by TLS if the port without TLS is off. Empty: neither is served."""
+    string = strings.get("admin") or strings.get("admin-tls")
+    if string is None:
+        return []
+    at, topic = entity.address, entity.address.topic
+    calls = _CALLS[entity.kind].format(path=literal(at.path), topic=literal(topic.path if topic else ""), name=literal(at.name))
+    text = _ADMINISTRATION_BY_HTTP if "admin" in strings else _ADMINISTRATION
+    return [
+        Program("azure-servicebus", "azure-servicebus (Python), administration", text.format(string=literal(string), calls=calls))
+    ]
 
 
 def _messages(args: Args) -> list[dict[str, Any]]:

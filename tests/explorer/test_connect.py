@@ -12,6 +12,7 @@ from broker_core.queue_storage import accounts
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from explorer.models import AuditRecord
+from tests.wire.listening import listening
 
 from .conftest import FRAGMENT
 
@@ -95,6 +96,42 @@ def test_the_programs_of_topics_subscriptions_and_sessions_do_what_these_can(nam
     assert [message.session_id for message in service_bus.peek(sessions)] == ["session-1"]
     output = run_shell(printed(client.post(f"/connect/{topic.subscription('all')}", headers=host))["code-curl"])
     assert "HTTP/1.1 200" in output and output.endswith("hello")
+
+
+@pytest.fixture
+def administered(namespace, transactional_db):
+    """A queue, a topic and its subscription."""
+    queue, topic = EntityAddress(namespace, "a/orders"), EntityAddress(namespace, "news")
+    entities.create_queue(queue, max_delivery_count=3)
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    service_bus.send(queue, [service_bus.Message(b"x")])
+    return {queue: "3 1\n", topic: "['all']\n", topic.subscription("all"): "$Default "}
+
+
+def test_the_programs_of_the_administration_client_read_entities(administered, listener, settings, as_, capsys):
+    settings.SERVICE_BUS_PORT = listener.port("SERVICE_BUS_PORT")
+    for address, output in administered.items():
+        program = printed(as_("administrator").post(f"/connect/{address}"))["code-azure-servicebus"]
+        exec(compile(program, "printed", "exec"), {})
+        assert capsys.readouterr().out.startswith(output) and "PlainHttp" in program
+
+
+def test_without_the_plain_port_the_administration_client_uses_the_one_with_tls(
+    administered, with_tls, settings, as_, capsys, monkeypatch
+):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", with_tls.authority)
+    with listening(["SERVICE_BUS_TLS_PORT"]) as served:
+        settings.SERVICE_BUS_PORT, settings.SERVICE_BUS_TLS_PORT = 0, served.port("SERVICE_BUS_TLS_PORT")
+        for address, output in administered.items():
+            program = printed(as_("administrator").post(f"/connect/{address}"))["code-azure-servicebus"]
+            exec(compile(program, "printed", "exec"), {})
+            assert capsys.readouterr().out.startswith(output) and "PlainHttp" not in program
+
+
+def test_without_a_port_there_is_no_program_of_the_administration_client(queue, settings, as_):
+    settings.SERVICE_BUS_PORT = settings.SERVICE_BUS_TLS_PORT = 0
+    assert "code-azure-servicebus" not in printed(as_("viewer").get(f"/connect/{queue}"))
 
 
 # Keys
