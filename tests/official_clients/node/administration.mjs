@@ -270,6 +270,8 @@ test("names", async () => {
     await client.createRule("a/b/c", "Sub~s.x", name, { sqlExpression: "price < 5" });
     assert.equal(await client.ruleExists("a/b/c", "Sub~s.x", name), true);
   }
+  const spaced = await client.createRule("a/b/c", "Sub~s.x", "a b", { sqlExpression: "price < 5" });
+  assert.equal(spaced.name, "a%20b", "the client takes names from URLs");
   for (const name of ["a//b", "x".repeat(261), "h\u00e9"]) await refused(client.createQueue(name), "ServiceError", 400);
 });
 
