@@ -111,10 +111,15 @@ def _unit(word: str) -> float | None:
 
 
 def _total(match: re.Match, name: str, text: str) -> timedelta | None:
+    """The sum of the parts, of which each is rounded to the microsecond: a float has no microseconds of a hundred years."""
     parts = {k: float(v) for k, v in match.groupdict().items() if v and k != "sign"}
     size = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
     seconds = sum(count * size[unit] for unit, count in parts.items())
-    return _bounded(-seconds if match["sign"] else seconds, name, text)
+    rounded = _bounded(-seconds if match["sign"] else seconds, name, text)
+    if rounded is None:
+        return None
+    exact = timedelta(**parts) or abs(rounded)
+    return -exact if match["sign"] else exact
 
 
 def _bounded(seconds: float, name: str, text: str) -> timedelta | None:
