@@ -60,7 +60,7 @@ test-rabbitmq: $(VENV)/dev.stamp
 	@$(IN_VENV) -m pytest tests/differential -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
 
 # Not part of `test`: it has the same stories for each client, and takes some minutes. SCENARIOS: of entities and rules.
-test-clients: SCENARIOS = $(shell grep -l "^from .made_by import" tests/service_bus/test_*.py)
+test-clients: SCENARIOS = $(shell grep -l "^from .made_by import" tests/service_bus/test_*.py) tests/service_bus/administration/test_as_the_core.py
 test-clients: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test-clients: export VITRINE_CLIENTS := yes
 test-clients: $(VENV)/dev.stamp

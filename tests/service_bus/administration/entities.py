@@ -46,6 +46,7 @@ KEPT = "kept_properties"
 PAIR = "KeyValueOfstringanyType"
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
+CARRIAGE_RETURN = "&#xD;"  # a parser would read one as a line feed
 NEVER = "P10675199DT2H48M5.4775807S"
 TYPES = {EntityKind.QUEUE: QueueSettings, EntityKind.TOPIC: TopicSettings, EntityKind.SUBSCRIPTION: SubscriptionSettings}
 SETTINGS = {kind: tuple(each.name for each in fields(of) if each.name not in OURS) for kind, of in TYPES.items()}
@@ -71,7 +72,7 @@ DETAIL = re.compile(
     r"SubCode=(?P<code>\d+)\. (?P<text>.*)\. (?:You can retry|Retrying the same request does not help)\. TrackingId:.*", re.DOTALL
 )
 ARGUMENT = re.compile(r"(?P<name>[\w$-]+): (?P<problem>.*)", re.DOTALL)
-DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?")
+DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?")
 
 
 class AdministrationEntities:
@@ -168,7 +169,7 @@ class AdministrationEntities:
         given = {} if settings is None else {each.name: getattr(settings, each.name) for each in fields(settings)}
         wanted = {name: value for name, value in given.items() if value != getattr(TYPES[kind](), name)} | changes
         texts = elements(kind, wanted)
-        parts = "".join(f"<{name}>{escape(text)}</{name}>" for name, text in texts.items() if text is not None)
+        parts = "".join(f"<{name}>{safe(text)}</{name}>" for name, text in texts.items() if text is not None)
         first = "" if rule is None else f"<DefaultRuleDescription>{rule_parts(rule)}</DefaultRuleDescription>"
         body = entry(f"{str(kind).capitalize()}Description", parts + first)
         return self._entity(address.namespace, self._ask(address, actor, Client.create, body).root)
@@ -184,7 +185,8 @@ class AdministrationEntities:
                 found.remove(present)
             if text is not None:
                 ElementTree.SubElement(found, f"{{{SERVICE_BUS}}}{name}").text = text
-        return self._entity(address.namespace, self._ask(address, actor, Client.update, ElementTree.tostring(root)).root)
+        body = ElementTree.tostring(root).replace(b"\r", CARRIAGE_RETURN.encode())
+        return self._entity(address.namespace, self._ask(address, actor, Client.update, body).root)
 
     def _get(self, kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Reply:
         """Clients take an entity of another kind for none."""
@@ -309,7 +311,7 @@ def rule_entry(rule: Rule) -> bytes:
 
 def rule_parts(rule: Rule) -> str:
     action = "" if rule.action is None else f'<Action i:type="SqlRuleAction">{expression(rule.action)}</Action>'
-    return filter_element(rule.filter) + action + f"<Name>{escape(rule.name)}</Name>"
+    return filter_element(rule.filter) + action + f"<Name>{safe(rule.name)}</Name>"
 
 
 def filter_element(rule_filter: Filter) -> str:
@@ -317,7 +319,7 @@ def filter_element(rule_filter: Filter) -> str:
         case SqlFilter():
             inner = expression(rule_filter)
         case CorrelationFilter():
-            texts = [f"<{FIELDS[name]}>{escape(text)}</{FIELDS[name]}>" for name, text in rule_filter.texts.items()]
+            texts = [f"<{FIELDS[name]}>{safe(text)}</{FIELDS[name]}>" for name, text in rule_filter.texts.items()]
             inner = "".join(texts) + pairs("Properties", rule_filter.properties)
         case _:
             inner = ""
@@ -325,12 +327,12 @@ def filter_element(rule_filter: Filter) -> str:
 
 
 def expression(of: SqlFilter | Action) -> str:
-    return f"<SqlExpression>{escape(of.text)}</SqlExpression>{pairs('Parameters', of.parameters)}"
+    return f"<SqlExpression>{safe(of.text)}</SqlExpression>{pairs('Parameters', of.parameters)}"
 
 
 def pairs(name: str, values: Mapping[str, Any]) -> str:
     listed = (
-        f'<{PAIR}><Key>{escape(key)}</Key><Value i:type="x:{type_of(value)}">{escape(text_of(value))}</Value></{PAIR}>'
+        f'<{PAIR}><Key>{safe(key)}</Key><Value i:type="x:{type_of(value)}">{safe(text_of(value))}</Value></{PAIR}>'
         for key, value in values.items()
     )
     return f"<{name}>{''.join(listed)}</{name}>"
@@ -360,10 +362,16 @@ def values_of(parent: ElementTree.Element) -> dict[str, Any]:
     return found
 
 
+def safe(text: str) -> str:
+    return escape(text, {"\r": CARRIAGE_RETURN})
+
+
 def type_of(value: Any) -> str:
     if isinstance(value, Typed):
         return value.type
-    names = {bool: "boolean", int: "int", float: "double", datetime: "dateTime", timedelta: "duration", str: "string"}
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "int" if -(2**31) <= value < 2**31 else "long"
+    names = {bool: "boolean", float: "double", datetime: "dateTime", timedelta: "duration", str: "string"}
     return names[type(value)]
 
 
@@ -372,15 +380,18 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, timedelta):
-        return f"PT{value.total_seconds():f}S"
+        days, rest = divmod(abs(value), timedelta(days=1))
+        return f"{'-' if value < timedelta(0) else ''}P{days}DT{rest.total_seconds():f}S"
     if isinstance(value, datetime):
         return value.isoformat()
     return None if value is None else str(value)
 
 
 def duration(text: str) -> timedelta:
-    days, hours, minutes, seconds = (float(part or 0) for part in DURATION.fullmatch(text).groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    sign, *parts = DURATION.fullmatch(text).groups()
+    days, hours, minutes, seconds = (float(part or 0) for part in parts)
+    length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    return -length if sign else length
 
 
 def instant(text: str) -> datetime:
