@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 from .errors import InvalidArgument
 
 # The largest .NET TimeSpan means "never" on the wire; durations of this length are treated the same.
 FOREVER = timedelta(days=365_000)
+_MOST_SECONDS = int(FOREVER.total_seconds())
 
 _ISO = re.compile(
     r"(?P<sign>-)?P(?:(?P<weeks>\d+(?:\.\d+)?)W)?(?:(?P<days>\d+(?:\.\d+)?)D)?"
     r"(?:T(?:(?P<hours>\d+(?:\.\d+)?)H)?(?:(?P<minutes>\d+(?:\.\d+)?)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
     re.IGNORECASE,
 )
-_UNITS = {  # each also with an s
-    "ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400,
+_UNITS: dict[str, Decimal | int] = {  # each also with an s
+    "ms": Decimal("0.001"), "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400,
     "day": 86400, "week": 604800,
 }  # fmt: skip
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
@@ -59,13 +61,13 @@ def parse_human_or_iso(text: str, name: str = "duration") -> timedelta | None:
         return parse_iso(text, name)
     if ":" in text:
         return parse_timespan(text, name)
-    position, seconds = 0, 0.0
+    position, seconds = 0, Decimal(0)
     while position < len(text):
         part = _PART.match(text, position)
         unit = _unit(part.group(2)) if part else None
         if part is None or unit is None:
             raise InvalidArgument(name, f"{text!r} is not a duration; use for example 30 s, 5 min, 2 h, 14 days, PT5M or never")
-        seconds, position = seconds + float(part.group(1)) * unit, part.end()
+        seconds, position = seconds + Decimal(part.group(1)) * unit, part.end()
     if not text:
         raise InvalidArgument(name, "is empty; use for example 30 s, 5 min, PT5M or never")
     return _bounded(seconds, name, text)
@@ -105,26 +107,22 @@ def human(duration: timedelta | None) -> str:
     return sign + " ".join(parts[:2])
 
 
-def _unit(word: str) -> float | None:
+def _unit(word: str) -> Decimal | int | None:
     word = word.lower()
     return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
 
 
 def _total(match: re.Match, name: str, text: str) -> timedelta | None:
-    """The sum of the parts, of which each is rounded to the microsecond: a float has no microseconds of a hundred years."""
-    parts = {k: float(v) for k, v in match.groupdict().items() if v and k != "sign"}
+    parts = {k: Decimal(v) for k, v in match.groupdict().items() if v and k != "sign"}
     size = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
-    seconds = sum(count * size[unit] for unit, count in parts.items())
-    rounded = _bounded(-seconds if match["sign"] else seconds, name, text)
-    if rounded is None:
-        return None
-    exact = timedelta(**parts) or abs(rounded)
-    return -exact if match["sign"] else exact
+    seconds = sum((count * size[unit] for unit, count in parts.items()), Decimal(0))
+    return _bounded(-seconds if match["sign"] else seconds, name, text)
 
 
-def _bounded(seconds: float, name: str, text: str) -> timedelta | None:
-    if seconds >= FOREVER.total_seconds():
+def _bounded(seconds: Decimal, name: str, text: str) -> timedelta | None:
+    """To the microsecond, as `of_seconds`, which has not so many digits for long ones."""
+    if seconds >= _MOST_SECONDS:
         return None
-    if seconds < -FOREVER.total_seconds():
+    if seconds < -_MOST_SECONDS:
         raise InvalidArgument(name, f"{text!r} is out of range")
-    return of_seconds(seconds)
+    return timedelta(microseconds=round(seconds * 1_000_000)) or of_seconds(float(seconds))
