@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from broker_core.service_bus.entities.shared_access import AccessPolicy
 
 NEVER = "0001-01-01T00:00:00Z"
-_RULES, _RULE_TYPE = "AuthorizationRules", "SharedAccessAuthorizationRule"
+_RULES, _RULE_TYPE, _FIRST_RULE = "AuthorizationRules", "SharedAccessAuthorizationRule", "DefaultRuleDescription"
+_OF_A_POLICY = ("KeyName", "Rights", "PrimaryKey", "SecondaryKey")
 _RIGHTS = {"Send": "send", "Listen": "listen", "Manage": "manage"}
 _WHOLE = re.compile("-?[0-9]{1,18}")
 _DEFAULTS = {kind: of() for kind, of in SETTINGS_TYPE.items()}
@@ -66,14 +67,15 @@ def read_entity(body: bytes, kinds: Sequence[EntityKind]) -> EntityElement:
     kind = next(kind for kind in kinds if DESCRIPTION[kind] == found.name)
     settings: dict[str, Any] = {}
     kept: dict[str, Any] = {}
-    children = children_of(found)
+    children = children_of(
+        found, (*SERVICE_SETTINGS[kind], *_KEPT[kind], _FIRST_RULE if kind is EntityKind.SUBSCRIPTION else _RULES)
+    )
     for name, child in children.items():
         if setting := SERVICE_SETTINGS[kind].get(name):
             settings[setting] = _setting(child, setting, getattr(_DEFAULTS[kind], setting))
         elif name in _KEPT[kind]:
             kept[name] = _flag(child) if isinstance(_KEPT[kind][name], bool) else child.text.strip()
-    policies = children.get(_RULES) if kind is not EntityKind.SUBSCRIPTION else None
-    rule = children.get("DefaultRuleDescription") if kind is EntityKind.SUBSCRIPTION else None
+    policies, rule = children.get(_RULES), children.get(_FIRST_RULE)
     return EntityElement(
         kind,
         settings | ({KEPT: kept} if kept else {}),
@@ -146,11 +148,11 @@ def _policy(child: Element) -> GivenPolicy:
         child.refuse(f"{child.name[:80]} must be AuthorizationRule")
     if type_of(child) not in ("", _RULE_TYPE):
         child.refuse(f"AuthorizationRule has the i:type {type_of(child)[:40]!r}; only {_RULE_TYPE} is supported")
-    parts = children_of(child)
+    parts = children_of(child, _OF_A_POLICY)
     name, rights = parts.get("KeyName"), parts.get("Rights")
     if name is None or rights is None:
         child.refuse("AuthorizationRule needs an element KeyName and an element Rights")
-    given = {right.text.strip().capitalize() for right in rights.children}
+    given = {right.text.strip().capitalize() for right in rights.children if right.namespace == SERVICE_BUS}
     if unknown := given - _RIGHTS.keys():
         rights.refuse(f"{min(unknown)[:40]!r} is no right; they are {', '.join(_RIGHTS)}")
     flags = {flag: right in given for right, flag in _RIGHTS.items()}
@@ -159,7 +161,7 @@ def _policy(child: Element) -> GivenPolicy:
 
 
 def _rule(found: Element) -> RuleElement:
-    parts = children_of(found)
+    parts = children_of(found, ("Filter", "Action", "Name"))
     rule_filter, action, name = parts.get("Filter"), parts.get("Action"), parts.get("Name")
     return RuleElement(
         None if name is None else name.text,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,11 +37,14 @@ _WHOLE = re.compile("[-+]?[0-9]{1,20}")
 _LEVEL = element("CompatibilityLevel", "20")
 
 
-def children_of(parent: Element) -> dict[str, Element]:
-    """The children of Service Bus by name. Raises InvalidXml if one is given twice. Elements that are nil are left out."""
+def children_of(parent: Element, names: Container[str]) -> dict[str, Element]:
+    """The children of Service Bus with these names. Raises InvalidXml if one is given twice. Elements that are nil are left
+    out."""
     found: dict[str, Element] = {}
     for child in parent.children:
-        if child.namespace != SERVICE_BUS or child.attributes.get(f"{INSTANCE} nil", "").strip() in ("true", "1"):
+        if child.namespace != SERVICE_BUS or child.name not in names:
+            continue
+        if child.attributes.get(f"{INSTANCE} nil", "").strip() in ("true", "1"):
             continue
         if child.name in found:
             child.refuse(f"{child.name[:80]} is given twice")
@@ -100,19 +103,19 @@ def write_action(action: Action | None) -> str:
 
 
 def _expression(found: Element) -> str:
-    expression = children_of(found).get("SqlExpression")
+    expression = children_of(found, ("SqlExpression",)).get("SqlExpression")
     if expression is None:
         found.refuse(f"{found.name} has no element SqlExpression")
     return expression.text
 
 
 def _parameters(found: Element) -> dict[str, Any]:
-    parameters = children_of(found).get("Parameters")
+    parameters = children_of(found, ("Parameters",)).get("Parameters")
     return {} if parameters is None else _read_pairs(parameters)
 
 
 def _correlation(found: Element) -> CorrelationFilter:
-    parts = children_of(found)
+    parts = children_of(found, (*ELEMENTS, "Properties"))
     texts = {field: parts[name].text for name, field in ELEMENTS.items() if name in parts}
     return CorrelationFilter(**texts, properties=_read_pairs(parts["Properties"]) if "Properties" in parts else {})
 
@@ -133,7 +136,7 @@ def _read_pairs(parent: Element) -> dict[str, Any]:
     for pair in parent.children:
         if (pair.namespace, pair.name) != (SERVICE_BUS, _PAIR):
             continue
-        parts = children_of(pair)
+        parts = children_of(pair, ("Key", "Value"))
         if "Key" not in parts or "Value" not in parts:
             pair.refuse(f"{_PAIR} needs an element Key and an element Value")
         key = parts["Key"].text

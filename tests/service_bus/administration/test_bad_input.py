@@ -205,7 +205,7 @@ def test_unknown_elements_and_those_of_other_namespaces_are_ignored(connection):
     inner = (
         "<Unknown><MaxDeliveryCount>3</MaxDeliveryCount></Unknown><SizeInBytes>x</SizeInBytes><CountDetails>y</CountDetails>"
         "<MaxDeliveryCount xmlns='urn:other'>x</MaxDeliveryCount><MaxDeliveryCount xmlns=''>x</MaxDeliveryCount>"
-        "<LockDuration>PT30S</LockDuration>text"
+        "<LockDuration>PT30S</LockDuration>text<Unknown /><CountDetails />"
     )
     created = connection.request("PUT", "/new", queue(inner))
     assert created.status == 201
@@ -362,6 +362,7 @@ def test_a_key_that_is_given_twice_is_refused(attack):
 # Policies
 
 
+RIGHTS_ELSEWHERE = authorization_rule().replace("<AccessRights>", "<AccessRights xmlns='urn:other'>")
 NO_POLICIES = [
     (
         [authorization_rule(f"app-{number}") for number in range(13)],
@@ -376,6 +377,7 @@ NO_POLICIES = [
     ([authorization_rule("-")], BAD, "letters, digits and . - _"),
     ([authorization_rule(kind="Other")], BAD, "AuthorizationRule has the i:type 'Other'; only SharedAccess"),
     (["<Other />"], BAD, "Other must be AuthorizationRule"),
+    ([RIGHTS_ELSEWHERE], BAD, "right"),
     (["<AuthorizationRule />"], BAD, "AuthorizationRule needs an element KeyName and an element Rights"),
 ]
 
