@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", bound=Request)
 
 RETRY_AFTER_SECONDS = 2
+MOST_DETAIL = 2000  # characters of the text of an error, which may repeat what the client gave
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _log = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ def error_answer(exc: BrokerError, refusal: Refusal, path: str) -> Answer:
     """The Error document: Code, and a Detail with sub code, text, whether to retry, tracking id, path and time."""
     retry = "You can retry." if exc.retryable else "Retrying the same request does not help."
     text = str(exc).removesuffix(".")
+    if len(text) > MOST_DETAIL:
+        text = f"{text[:MOST_DETAIL]}..."
     detail = (
         f"SubCode={refusal.sub_code}. {text}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path[:MOST_TEXT]}, "
         f"Timestamp:{datetime.now(UTC).isoformat(timespec='seconds').replace('+00:00', 'Z')}"

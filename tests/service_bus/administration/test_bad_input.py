@@ -32,6 +32,7 @@ from .connection import (
 SUBSCRIPTION, RULE = "/news/Subscriptions/all", "/news/Subscriptions/all/Rules/only-rain"
 ATOM_ENTRY = b"<entry xmlns='http://www.w3.org/2005/Atom'>%s</entry>"
 RAIN = rule(sql_filter("colour = 'grey'"))
+FIVE = '<Value i:type="x:int">5</Value>'
 ROUNDS = 8  # of each race
 BAD, TOO_MUCH, NOT_FOUND = (400, 40000), (403, 40300), (404, 40400)
 
@@ -279,6 +280,26 @@ def test_a_setting_that_is_none_is_refused_by_its_name(attack):
     for inner, problem in NO_SETTINGS:
         for target, headers in (("/new", ()), ("/orders", UPDATE)):
             assert problem in refused(attack("PUT", target, queue(inner), headers), *BAD)
+
+
+def test_an_error_repeats_little_of_a_long_text(attack):
+    long = "x" * 200_000
+    for target, body in (
+        ("/new", queue(f"<LockDuration>{long}</LockDuration>")),
+        ("/new", queue(f"<LockDuration>-P{'9' * 200_000}D</LockDuration>")),
+        ("/new", queue(f"<Status>{long}</Status>")),
+        ("/new", queue(f"<RequiresSession>{long}</RequiresSession>")),
+        ("/new", queue(f"<ForwardTo>{long}</ForwardTo>")),
+        ("/new", queue(authorization_rules(authorization_rule(long)))),
+        ("/new", queue(authorization_rules(authorization_rule(keys=f"<PrimaryKey>{long}</PrimaryKey>")))),
+        ("/new", queue(authorization_rules(authorization_rule(rights=(long,))))),
+        ("/new", entry(long[:100_000])),
+        (RULE, rule(sql_filter(long))),
+        (RULE, rule(sql_filter("a = 1", f"<Parameters>{pair(FIVE, f'-{long}')}</Parameters>"))),
+        (RULE, rule(f'<Filter i:type="{long}" />')),
+        (RULE, rule(f'<Filter i:type="CorrelationFilter"><Properties>{pair("<Value />", long)}</Properties></Filter>')),
+    ):
+        assert refused(attack("PUT", target, body, UPDATE if target == RULE else ()), *BAD)
 
 
 def test_a_duration_of_a_billion_days_is_never(connection):
