@@ -1,4 +1,4 @@
-"""Connect a client: the connection strings of a namespace, and for an entity programs that use it. Keys are shown by right."""
+"""Connect a client: the connection strings of a namespace, and programs that use it or an entity. Keys are shown by right."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from broker_core.reads import EntityRow
 from explorer.frames.family import pages_of
 from explorer.frames.shell import act, address_of, page, show, site_url
 from explorer.snippets import of
+from explorer.snippets.code import Program
 
 from .ready import is_closed, open_ports
 
@@ -70,6 +71,14 @@ def _context(
         "strings": served,
         "closed": sorted({string.port for string in served if is_closed(string, opened)}),
         "others": [string for string in shown if string.why_not],
-        "programs": of.for_clients(entity, served, site_url(request)) if entity and served else (),
+        "programs": _programs(request, stored, entity, served),
         "back": reverse("explorer:entity" if entity else "explorer:namespace", args=place),
     }
+
+
+def _programs(
+    request: HttpRequest, stored: namespaces.Namespace, entity: EntityRow | None, served: Sequence[ConnectionString]
+) -> Sequence[Program]:
+    if not served:
+        return ()
+    return of.for_clients(entity, served, site_url(request)) if entity else of.for_namespace(stored.family, served)

@@ -71,7 +71,7 @@ _ADMINISTRATION_BY_HTTP = """from azure.core.pipeline.transport import RequestsT
 from azure.servicebus.management import ServiceBusAdministrationClient  # pip install azure-servicebus
 
 
-class PlainHttp(RequestsTransport):  # the client always uses HTTPS, which this port has not
+class PlainHttp(RequestsTransport):  # the client always uses HTTPS; this port is without TLS
     def send(self, request, **options):
         request.url = request.url.replace("https:", "http:", 1)
         return super().send(request, **options)
@@ -89,6 +89,8 @@ _CALLS = {
     EntityKind.SUBSCRIPTION: """    for rule in client.list_rules({topic}, {name}):
         print(rule.name, rule.filter, rule.action)""",
 }
+_LIST_QUEUES = """    for queue in client.list_queues():
+        print(queue.name)"""
 _IN_SESSION = """ -H 'BrokerProperties: {"SessionId": "session-1"}'"""
 
 
@@ -105,16 +107,24 @@ def for_clients(entity: EntityRow, strings: Mapping[str, str], base: str) -> lis
         text += _SENT.format(session=_IN_SESSION if entity.requires_session else "")
     if entity.holds_messages and not entity.requires_session:
         text += _TAKEN
-    return [Program("curl", "curl (REST API)", text), *_of_administration(entity, strings)]
+    return [Program("curl", "curl (REST API)", text), *_of_administration(strings, _calls(entity))]
 
 
-def _of_administration(entity: EntityRow, strings: Mapping[str, str]) -> list[Program]:
+def for_namespace(strings: Mapping[str, str]) -> list[Program]:
+    """What the administration client does with a namespace. strings: connection strings, by name."""
+    return _of_administration(strings, _LIST_QUEUES)
+
+
+def _calls(entity: EntityRow) -> str:
+    at, topic = entity.address, entity.address.topic
+    return _CALLS[entity.kind].format(path=literal(at.path), topic=literal(topic.path if topic else ""), name=literal(at.name))
+
+
+def _of_administration(strings: Mapping[str, str], calls: str) -> list[Program]:
     """A program of the administration client; by TLS if the port without TLS is off. Empty: neither is served."""
     string = strings.get("admin") or strings.get("admin-tls")
     if string is None:
         return []
-    at, topic = entity.address, entity.address.topic
-    calls = _CALLS[entity.kind].format(path=literal(at.path), topic=literal(topic.path if topic else ""), name=literal(at.name))
     text = _ADMINISTRATION_BY_HTTP if "admin" in strings else _ADMINISTRATION
     return [
         Program("azure-servicebus", "azure-servicebus (Python), administration", text.format(string=literal(string), calls=calls))

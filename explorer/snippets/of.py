@@ -101,6 +101,15 @@ def for_clients(entity: EntityRow, strings: Sequence[ConnectionString], base: st
     return found
 
 
+def for_namespace(family: Family | str, strings: Sequence[ConnectionString]) -> Sequence[Program]:
+    """Programs of clients that use a whole namespace. Empty: the family has none. strings: those that work."""
+    module = _module(family)
+    found: Sequence[Program] = ()
+    if hasattr(module, "for_namespace"):
+        found = module.for_namespace({string.name: string.text for string in strings})
+    return found
+
+
 def of_actions(family: Family, namespace: str, actions: Sequence[tuple[str, Mapping[str, Any]]], base: str) -> Sequence[Program]:
     """The actions of a step, (name, arguments) each, as one program; empty: there is no code for one of them."""
     known = operations(family)

@@ -117,6 +117,13 @@ def test_the_programs_of_the_administration_client_read_entities(administered, l
         assert capsys.readouterr().out.startswith(output) and "PlainHttp" in program
 
 
+def test_the_program_of_a_namespace_lists_its_queues(administered, namespace, listener, settings, as_, capsys):
+    settings.SERVICE_BUS_PORT = listener.port("SERVICE_BUS_PORT")
+    program = printed(as_("administrator").post(f"/connect/{namespace}/"))["code-azure-servicebus"]
+    exec(compile(program, "printed", "exec"), {})
+    assert capsys.readouterr().out == "a/orders\n"
+
+
 def test_without_the_plain_port_the_administration_client_uses_the_one_with_tls(
     administered, with_tls, settings, as_, capsys, monkeypatch
 ):
