@@ -49,13 +49,17 @@ async def put_entity(request: Request, actor: Actor) -> Answer:
     if updates:
         changed = await entities.replace_described.aio(address, given.kind, given.settings, policies=given.policies, actor=actor)
         return _entry(200, _entity(request, changed))
-    if not request.target.can_be_created:
-        raise InvalidArgument("path", "must not end in /messages/head: requests to it are for messages")
+    _check_path(request)
     rule = None if given.rule is None else Rule(given.rule.name or DEFAULT_RULE_NAME, given.rule.filter, given.rule.action)
     created = await entities.create_described.aio(
         address, given.kind, given.settings, policies=given.policies or (), rule=rule, actor=actor
     )
     return _entry(201, _entity(request, created))
+
+
+def _check_path(request: Request) -> None:
+    if not request.target.can_be_created:
+        raise InvalidArgument("path", "must not end in /messages/head or /messages/<id>/<UUID>: requests to it are for messages")
 
 
 async def get_entity(request: Request, actor: Actor) -> Answer:
@@ -108,6 +112,7 @@ async def put_rule(request: Request, actor: Actor) -> Answer:
     rule = Rule(request.target.rule, given.filter, given.action)
     if updates:
         return _entry(200, _rule(request, await entities.update_rule.aio(_address(request), rule, actor=actor)))
+    _check_path(request)
     return _entry(201, _rule(request, await entities.create_rule.aio(_address(request), rule, actor=actor)))
 
 

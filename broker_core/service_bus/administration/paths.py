@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote_to_bytes
+from uuid import UUID
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import SUBSCRIPTIONS, EntityAddress
@@ -56,8 +57,10 @@ class Target:
 
     @property
     def can_be_created(self) -> bool:
-        """Whether requests to the path would always reach this API: others are for messages."""
-        return self.path.lower().split("/")[-2:] != _HEAD_OF_MESSAGES
+        """Whether requests to the path would always reach this API: others are for messages, to receive or to settle one."""
+        words = self.path.lower().split("/")
+        is_lock = words[-3:-2] == _HEAD_OF_MESSAGES[:1] and _is_uuid(words[-1])
+        return words[-2:] != _HEAD_OF_MESSAGES and not is_lock
 
     def address(self, namespace: str) -> EntityAddress:
         return EntityAddress(namespace, self.entity)
@@ -112,6 +115,14 @@ def _segments(raw_path: str) -> list[str]:
     if sum(map(len, segments)) + len(segments) > _LONGEST + 1:
         raise InvalidArgument("path", f"has more than {_LONGEST} characters, the most that an entity's path can have")
     return segments
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _unknown(path: str) -> UnknownResource:

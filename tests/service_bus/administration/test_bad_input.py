@@ -458,10 +458,22 @@ def test_an_encoded_slash_in_a_name_is_a_slash(connection, namespace, path):
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
 def test_a_path_of_messages_is_no_entity(attack, namespace, method):
     """Requests there are for messages: what has such a path could not be deleted."""
-    for path in ("new/messages/head", f"new/messages/7/{uuid4()}", f"new/Messages/a%2Fb/{uuid4()}", "New/MESSAGES/Head"):
+    for path in (
+        *("new/messages/head", "New/MESSAGES/Head", "new%2Fmessages%2Fhead"),
+        *(f"new/messages/7/{uuid4()}", f"new/Messages/a%2Fb/{uuid4()}", f"new%2Fmessages%2F7%2F{uuid4().hex}"),
+    ):
         reply = attack(method, f"/{path}", queue())
         assert reply.status in (400, 404, 405, 410) and reply.text("Detail"), reply
     assert not any(found.entity.address.path.startswith("new") for found in state(namespace)[0][0])
+
+
+def test_a_rule_is_not_created_at_the_path_of_a_lock(attack, connection):
+    assert connection.request("PUT", "/parts", topic()).status == 201
+    assert connection.request("PUT", "/parts/Subscriptions/messages", subscription()).status == 201
+    rules = "/parts/Subscriptions/messages/Rules"
+    assert "must not end in" in refused(attack("PUT", f"{rules}%2F{uuid4()}", RAIN), *BAD)
+    assert connection.request("GET", rules).titles == ["$Default"]
+    assert connection.request("DELETE", "/parts").status == 200
 
 
 @pytest.mark.parametrize("method", ["HEAD", "POST", "PATCH", "OPTIONS", "TRACE", "MERGE"])
