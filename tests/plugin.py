@@ -34,7 +34,8 @@ LONG_FILES = (
     "service_bus/test_locked_messages", "explorer/test_overview", "service_bus/test_network_model", "test_references",
     "crash/test_contended_senders", "analysis/jobs/test_lives", "rabbitmq/test_concurrent_dead_lettering",
     "analysis/test_generation", "site/test_clients_of_the_readme", "test_docs", "listener/test_processes", "listener/test_limits",
-    "official_clients/test_stories", "official_clients/test_celery",
+    "official_clients/test_administration", "official_clients/test_stories", "official_clients/test_celery",
+    "official_clients/test_node",
 )  # fmt: skip
 
 os.environ.setdefault("SPARK_NICE", "0")  # tests wait for their analyses
