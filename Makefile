@@ -12,8 +12,9 @@
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
 # make test-clients   official clients, unmodified, on a listener: azure-storage-queue, azure-servicebus (administration), Celery,
-#             curl, and both for JavaScript if there is npm; the port against the Python API (make test-clients SEED=7 SCRIPTS=200); and the scenarios of queues, topics and
-#             rules, which the Service Bus administration API makes (tests/service_bus/made_by.py)
+#             curl, and both for JavaScript if there is npm; the port against the Python API (make test-clients SEED=7 SCRIPTS=200);
+#             and the scenarios of queues, topics and rules, which the Service Bus administration API makes
+#             (tests/service_bus/made_by.py)
 # make test-azurite   the same for storage queues and Azurite, installed with npm if missing (make test-azurite SEED=7 SCRIPTS=200)
 # make test-spark  every job of the analyses on a standalone Spark cluster, against local mode (as root: also in a network namespace)
 # make clean  remove the virtual environment, not the data
