@@ -36,6 +36,7 @@ LONG_FILES = (
     "analysis/test_generation", "site/test_clients_of_the_readme", "test_docs", "listener/test_processes", "listener/test_limits",
     "official_clients/test_administration", "official_clients/test_stories", "official_clients/test_celery",
     "official_clients/test_node",
+    "fuzz/test_requests", "service_bus/administration/test_bad_input",
 )  # fmt: skip
 
 os.environ.setdefault("SPARK_NICE", "0")  # tests wait for their analyses

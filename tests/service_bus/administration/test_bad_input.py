@@ -37,11 +37,6 @@ ROUNDS = 8  # of each race
 BAD, TOO_MUCH, NOT_FOUND = (400, 40000), (403, 40300), (404, 40400)
 
 
-@pytest.fixture(autouse=True)
-def _no_limit_of_failures(settings):
-    settings.FAILED_AUTHENTICATIONS = settings.FAILED_AUTHENTICATION_DELAY_SECONDS = 0
-
-
 @pytest.fixture
 def key(namespace):
     return shared_access.get_policy(namespace, shared_access.ROOT_POLICY).primary_key
