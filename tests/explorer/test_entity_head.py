@@ -134,7 +134,7 @@ def test_a_service_bus_page_shows_the_idle_deletion_and_the_last_use(namespace, 
     namespaces.step_clock(namespace, timedelta(minutes=1))
     service_bus.receive(topic.subscription("all"))
     assert said(queue) == (
-        "This queue is deleted in 4:20 unless it is used; its 1 message is deleted with it. Last use: created, 1 min ago. "
+        "This queue is deleted in 4:20 unless it is used; its 1 message is deleted with it. Last use: send, 1 min ago. "
         "Viewing does not count as use."
     )
     assert said(topic) == (
