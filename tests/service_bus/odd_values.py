@@ -182,14 +182,14 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "service_bus.entities.link_targets": {"*": lambda: at | {"right": Right.SEND}},
         "service_bus.entities.descriptions": {
             "describe_entity": lambda: at,
-            "list_descriptions": lambda: {"namespace": w.ns, "kind": EntityKind.QUEUE, "first": 0, "max_count": 2},
-            "create_described": lambda: {
+            "describe_entities": lambda: {"namespace": w.ns, "kind": EntityKind.QUEUE, "first": 0, "max_count": 2},
+            "create_entity": lambda: {
                 "address": new("new"),
                 "kind": EntityKind.QUEUE,
                 "settings": {"max_delivery_count": 3},
                 "policies": [GivenPolicy("p", send=True)],
             },
-            "replace_described": lambda: (
+            "replace_entity": lambda: (
                 at | {"kind": EntityKind.QUEUE, "settings": {"max_delivery_count": 3}, "policies": [GivenPolicy("p", send=True)]}
             ),
         },

@@ -47,11 +47,11 @@ async def put_entity(request: Request, actor: Actor) -> Answer:
     given = documents.read_entity(await request.body(), _KINDS[request.target.level])
     await _check_forwards(request, given)
     if updates:
-        changed = await entities.replace_described.aio(address, given.kind, given.settings, policies=given.policies, actor=actor)
+        changed = await entities.replace_entity.aio(address, given.kind, given.settings, policies=given.policies, actor=actor)
         return _entry(200, _entity(request, changed))
     _check_path(request)
     rule = None if given.rule is None else Rule(given.rule.name or DEFAULT_RULE_NAME, given.rule.filter, given.rule.action)
-    created = await entities.create_described.aio(
+    created = await entities.create_entity.aio(
         address, given.kind, given.settings, policies=given.policies or (), rule=rule, actor=actor
     )
     return _entry(201, _entity(request, created))
@@ -80,7 +80,7 @@ async def list_entities(request: Request, actor: Actor) -> Answer:
     level, namespace = request.target.level, request.verified.namespace
     topic = _address(request) if level is Level.SUBSCRIPTIONS else None
     first, most = request.first, request.max_count
-    found = await entities.list_descriptions.aio(namespace, _KINDS[level][0], topic, first=first, max_count=most + 1, actor=actor)
+    found = await entities.describe_entities.aio(namespace, _KINDS[level][0], topic, first=first, max_count=most + 1, actor=actor)
     return _feed(request, [_entity(request, each) for each in found])
 
 

@@ -7,10 +7,10 @@ says what front ends must know of an entity to those who may use it. They raise 
 
 from .descriptions import (
     Description,
-    create_described,
+    create_entity,
+    describe_entities,
     describe_entity,
-    list_descriptions,
-    replace_described,
+    replace_entity,
 )
 from .effective import EffectiveSetting, effective
 from .forwarding import forwarding_notes

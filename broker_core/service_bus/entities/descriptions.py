@@ -24,7 +24,7 @@ from broker_core.store.use_cases import use_case
 
 from . import lifecycle, shared_access
 from .kinds import Entity, defaults_of, from_row
-from .rows import lock_entity
+from .rows import entity_row, lock_entity
 from .shared_access import AccessPolicy
 
 
@@ -64,17 +64,17 @@ class Description:
 
 
 @use_case
-def describe_entity(address: EntityAddress, kind: EntityKind | None = None, *, actor: Actor | None = None) -> Steps[Description]:
-    """One entity, of this kind if one is given. Raises EntityNotFound, also for an entity of another kind."""
+def describe_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Description]:
+    """One entity. Raises EntityNotFound."""
     _authorize(actor, address)
-    found = yield from _described(address.namespace, kind, path=address.path)
+    found = yield from _described([(yield from entity_row(address)).id])
     if not found:
         raise EntityNotFound(str(address))
     return found[0]
 
 
 @use_case
-def list_descriptions(
+def describe_entities(
     namespace: str,
     kind: EntityKind,
     topic: EntityAddress | None = None,
@@ -89,14 +89,18 @@ def list_descriptions(
     """
     _authorize(actor, topic or namespace)
     require_count("max_count", max_count)
-    topic_id = None
-    if topic is not None:
-        topic_id = (yield from describe_entity.steps(topic, EntityKind.TOPIC, actor=actor)).entity.id
-    return (yield from _described(namespace, kind, topic_id=topic_id, first=first, max_count=max_count))
+    if topic is None:
+        page = yield call("page_of_entities", namespace=namespace, kind=str(kind), first=first, max_count=max_count)
+    else:
+        row = yield from entity_row(topic)
+        if row.kind != EntityKind.TOPIC:
+            raise EntityNotFound(str(topic))
+        page = yield call("page_of_subscriptions", topic_id=row.id, first=first, max_count=max_count)
+    return (yield from _described([row.id for row in page]))
 
 
 @use_case
-def create_described(
+def create_entity(
     address: EntityAddress,
     kind: EntityKind,
     settings: Mapping[str, Any],
@@ -127,7 +131,7 @@ def create_described(
 
 
 @use_case
-def replace_described(
+def replace_entity(
     address: EntityAddress,
     kind: EntityKind,
     settings: Mapping[str, Any],
@@ -160,26 +164,11 @@ def replace_described(
     return (yield Atomically(steps()))
 
 
-def _described(
-    namespace: str,
-    kind: EntityKind | None,
-    *,
-    path: str | None = None,
-    topic_id: int | None = None,
-    first: int = 0,
-    max_count: int = 1,
-) -> Steps[list[Description]]:
-    rows = yield call(
-        "describe_entities",
-        namespace=namespace,
-        kind=kind and str(kind),
-        path=path,
-        topic_id=topic_id,
-        first=first,
-        max_count=max_count,
-    )
+def _described(ids: list[int]) -> Steps[list[Description]]:
+    """These entities by name, without those that were deleted meanwhile."""
+    rows = yield call("describe_entities", ids=ids)
     policies: dict[int, list[AccessPolicy]] = {}
-    for row in (yield call("list_policies_of", entity_ids=[row.id for row in rows])) if rows else ():
+    for row in (yield call("list_policies_of", entity_ids=ids)):
         policies.setdefault(row.entity_id, []).append(AccessPolicy(*row[1:]))
     return [_description(row, policies.get(row.id, [])) for row in rows]
 

@@ -79,7 +79,7 @@ class ServiceBus:
     async def _make(self) -> None:
         """What the seeds need, and a lock on a message."""
         for kind in (EntityKind.QUEUE, EntityKind.TOPIC):
-            found = await entities.list_descriptions.aio(NAMESPACE, kind, max_count=MOST_ENTITIES)
+            found = await entities.describe_entities.aio(NAMESPACE, kind, max_count=MOST_ENTITIES)
             if len(found) == MOST_ENTITIES:
                 for each in found:
                     await entities.delete_entity.aio(each.entity.address)

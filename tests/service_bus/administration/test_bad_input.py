@@ -95,7 +95,7 @@ def state(namespace):
     """All entities with their settings, policies and rules."""
     news = EntityAddress(namespace, "news")
     found = [
-        entities.list_descriptions(namespace, kind, news if kind is EntityKind.SUBSCRIPTION else None, max_count=100)
+        entities.describe_entities(namespace, kind, news if kind is EntityKind.SUBSCRIPTION else None, max_count=100)
         for kind in (EntityKind.QUEUE, EntityKind.TOPIC, EntityKind.SUBSCRIPTION)
     ]
     return found, entities.list_rules(news.subscription("all"))
