@@ -32,7 +32,7 @@ from broker_core import namespaces, queue_storage
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.queue_storage import accounts
 from broker_core.service_bus import entities
-from broker_core.service_bus.administration import names
+from broker_core.service_bus.administration import elements
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules import sas
 from tests.azurite import server as azurite
@@ -264,9 +264,9 @@ def _subscribe(request: Callable[[str, str, bytes], float], number: int) -> floa
 
 
 def _entry(kind: str, inner: str = "") -> bytes:
-    declared = f"xmlns='{names.SERVICE_BUS}' xmlns:i='{names.INSTANCE}'"
+    declared = f"xmlns='{elements.SERVICE_BUS}' xmlns:i='{elements.INSTANCE}'"
     description = f"<{kind}Description {declared}>{inner}</{kind}Description>"
-    return f"<entry xmlns='{names.ATOM}'><content>{description}</content></entry>".encode()
+    return f"<entry xmlns='{elements.ATOM}'><content>{description}</content></entry>".encode()
 
 
 def _p95(seconds: Sequence[float]) -> float:

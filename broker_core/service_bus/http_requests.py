@@ -43,7 +43,7 @@ class Refusal(Protocol):
 
 
 async def authenticate(
-    request: Request, *, path: str, entity: str, namespace: str | None = None, header: str = "authorization"
+    request: Request, *, path: str, entity: str, namespace: str | None = None, header: str = "Authorization"
 ) -> Verified:
     """Whose token a request has, in this header. path: what it must cover. entity, namespace: as in `tokens.verify_token`.
 
@@ -51,7 +51,9 @@ async def authenticate(
     """
     text = _token_of(request, header)
     async with failed_authentications.limited(peer_of(request.client_ip, is_from_page=is_from_page(request)), _is_failure):
-        verified = await tokens.verify_token(text, host=request.host, path=path, entity=entity, namespace=namespace)
+        verified = await tokens.verify_token(
+            text, host=request.host, path=path, entity=entity, namespace=namespace, header=header
+        )
         if verified.key == PUBLISHED_KEY:
             published_keys.require_allowed(request, lambda origin: False)
     return verified
@@ -115,9 +117,9 @@ def _particular_headers(exc: BrokerError, status: int) -> list[tuple[str, str]]:
 def _token_of(request: Request, header: str) -> str:
     """The value of a header; empty: there is none. Raises TokenRefused if there are several, of which a proxy and Vitrine could
     read different ones."""
-    texts = [text for name, text in request.headers if name.lower() == header]
+    texts = [text for name, text in request.headers if name.lower() == header.lower()]
     if len(texts) > 1:
-        raise TokenRefused(TokenRefused.MISSING, f"The request has {len(texts)} {header.title()} headers. Send one.")
+        raise TokenRefused(TokenRefused.MISSING, f"The request has {len(texts)} {header} headers. Send one.")
     return "".join(texts)
 
 

@@ -64,14 +64,16 @@ class Verified:
             raise NotAuthorized(f"key:{self.policy.name}", "ACCESS", str(address))
 
 
-async def verify_token(text: str, *, host: str, path: str, entity: str = "", namespace: str | None = None) -> Verified:
+async def verify_token(
+    text: str, *, host: str, path: str, entity: str = "", namespace: str | None = None, header: str = "Authorization"
+) -> Verified:
     """Whose key signed this token. Its rights are checked by the use cases.
 
-    text: of an Authorization header. host, path: what the client names, which the token must cover. entity: the path of the
+    text: of this header. host, path: what the client names, which the token must cover. entity: the path of the
     queue, topic or subscription that it names there; empty: it names the namespace, and policies of entities do not apply.
     namespace: the one that the path names; None: the host or the key does. Raises TokenRefused with the reason.
     """
-    token = sas.parse(text)
+    token = sas.parse(text, header)
     place = _Place(namespace, None if namespace else label_of(host), _scope_of(entity), token.policy.lower())
     found = await _prove(place, lambda key: sas.signed_by(token, (key,)))
     if found is None:

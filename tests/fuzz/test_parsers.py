@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from broker_core.service_bus.administration import documents, names
+from broker_core.service_bus.administration import documents, elements
 
 from .hostile import hostile
 from .kept import cases_of
@@ -17,7 +17,7 @@ EXAMPLES, INPUTS_EACH = 45, 20  # 900 for each parser, about 10,000 together
 
 
 def _entity(data):
-    return documents.read_entity(data, tuple(names.DESCRIPTION))
+    return documents.read_entity(data, tuple(elements.DESCRIPTION))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -35,10 +35,6 @@ class Request(request.Request):
         return target_of(self.host, self.raw_path)
 
     @cached_property
-    def raw_path(self) -> str:
-        return self._scope["raw_path"].partition(b"?")[0].decode("latin-1")
-
-    @cached_property
     def query_pairs(self) -> list[tuple[str, str]]:
         """The decoded pairs in their order. A plus means a space only to HTML forms, not here. Raises InvalidQueryParameterValue
         for one that is not UTF-8."""

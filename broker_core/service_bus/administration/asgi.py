@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Right
 from broker_core.service_bus import http_requests
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
@@ -16,6 +16,16 @@ from .errors import refusal_of
 from .operations import OPERATIONS
 from .request import Request
 
+_ELEMENTS = SERVICE_NAMES | {
+    "policy": "KeyName",
+    "rights": "Rights",
+    "primary_key": "PrimaryKey",
+    "secondary_key": "SecondaryKey",
+}
+_MESSAGES = (
+    "Requests for messages are POST .../messages, POST or DELETE .../messages/head, and POST, PUT or DELETE of "
+    ".../messages/<id>/<lock token>, whose lock token is a UUID."
+)
 PROTOCOL = "Service Bus administration"  # in the list of clients
 
 
@@ -32,6 +42,19 @@ async def _answer(request: Request) -> Answer:
 
 
 async def _run(request: Request) -> Answer:
+    try:
+        return await _operated(request)
+    except InvalidArgument as problem:
+        if name := _ELEMENTS.get(problem.name):
+            raise InvalidArgument(name, problem.problem) from problem
+        raise
+    except BrokerError as problem:
+        if request.target.is_like_that_of_messages:
+            problem.message = f"{problem.message} {_MESSAGES}"
+        raise
+
+
+async def _operated(request: Request) -> Answer:
     target = request.target
     operations = OPERATIONS[target.level]
     operation = operations.get(request.method)
@@ -41,9 +64,4 @@ async def _run(request: Request) -> Answer:
     actor = verified.actor("http", request.client_ip)
     clients.begin(PROTOCOL, request, actor, verified.namespace)
     actor.require(Right.MANAGE, target.address(verified.namespace))
-    try:
-        return await operation(request, actor)
-    except InvalidArgument as problem:
-        if name := SERVICE_NAMES.get(problem.name):
-            raise InvalidArgument(name, problem.problem) from problem
-        raise
+    return await operation(request, actor)

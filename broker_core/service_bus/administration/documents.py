@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,8 +23,8 @@ from broker_core.service_bus.rules.values import GivenPolicy
 from broker_core.wire import xml
 from broker_core.wire.xml import Element, element
 
-from .filters import children_of, instant, read_action, read_filter, type_of, write_action, write_filter
-from .names import ATOM, COUNTS, DESCRIPTION, INSTANCE, ORDER, RULE_DESCRIPTION, SERVICE_BUS
+from .elements import ATOM, COUNTS, DESCRIPTION, INSTANCE, ORDER, RULE_DESCRIPTION, SERVICE_BUS, children_of, instant, type_of
+from .filters import read_action, read_filter, write_action, write_filter
 
 if TYPE_CHECKING:
     from broker_core.service_bus.entities.shared_access import AccessPolicy
@@ -152,7 +152,8 @@ def _policy(child: Element) -> GivenPolicy:
     name, rights = parts.get("KeyName"), parts.get("Rights")
     if name is None or rights is None:
         child.refuse("AuthorizationRule needs an element KeyName and an element Rights")
-    given = {right.text.strip().capitalize() for right in rights.children if right.namespace == SERVICE_BUS}
+    listed = [right for right in rights.children if (right.namespace, right.name) == (SERVICE_BUS, "AccessRights")]
+    given = {right.text.strip().capitalize() for right in listed}
     if unknown := given - _RIGHTS.keys():
         rights.refuse(f"{min(unknown)[:40]!r} is no right; they are {', '.join(_RIGHTS)}")
     flags = {flag: right in given for right, flag in _RIGHTS.items()}
@@ -197,12 +198,12 @@ def entry(of: Entry, content: str) -> str:
     return element("entry", parts, xmlns=ATOM)
 
 
-def feed(title: str, url: str, next_url: str | None, entries: Iterable[str]) -> str:
+def feed(title: str, url: str, next_url: str | None, updated: datetime, entries: Iterable[str]) -> str:
     """next_url: of the next page; None: there is none. Clients look for exactly these one or two links."""
     parts = [
         element("id", url),
         element("title", title, type="text"),
-        element("updated", instant(datetime.now(UTC))),
+        element("updated", instant(updated)),
         element("link", None, rel="self", href=url),
         *([element("link", None, rel="next", href=next_url)] if next_url else []),
         *entries,

@@ -34,7 +34,7 @@ TABLE: dict[type[BaseException], Refusal] = {
     errors.EntityExists: Refusal(409, 40900),
     errors.PreviewOutdated: Refusal(409, 40901),
     errors.EntityDisabled: Refusal(403, 40301),
-    errors.EntityProtected: Refusal(409, 40903),
+    errors.EntityProtected: Refusal(403, 40301),
     errors.LockLost: Refusal(404, 40401),
     errors.SessionLockLost: Refusal(404, 40402),
     errors.SessionCannotBeLocked: Refusal(409, 40904),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,32 +29,11 @@ from broker_core.service_bus.rules.filters import (
 )
 from broker_core.wire.xml import Element, element
 
-from .names import INSTANCE, SCHEMA, SERVICE_BUS
+from .elements import SCHEMA, SERVICE_BUS, children_of, instant, type_of
 
-_TYPE = f"{INSTANCE} type"
 _PAIR = "KeyValueOfstringanyType"
 _WHOLE = re.compile("[-+]?[0-9]{1,20}")
 _LEVEL = element("CompatibilityLevel", "20")
-
-
-def children_of(parent: Element, names: Container[str]) -> dict[str, Element]:
-    """The children of Service Bus with these names. Raises InvalidXml if one is given twice. Elements that are nil are left
-    out."""
-    found: dict[str, Element] = {}
-    for child in parent.children:
-        if child.namespace != SERVICE_BUS or child.name not in names:
-            continue
-        if child.attributes.get(f"{INSTANCE} nil", "").strip() in ("true", "1"):
-            continue
-        if child.name in found:
-            child.refuse(f"{child.name[:80]} is given twice")
-        found[child.name] = child
-    return found
-
-
-def type_of(found: Element) -> str:
-    """The name of its i:type, without a prefix; empty: it has none."""
-    return found.attributes.get(_TYPE, "").rpartition(":")[2].strip()
 
 
 # Filters and actions
@@ -117,7 +96,10 @@ def _parameters(found: Element) -> dict[str, Any]:
 def _correlation(found: Element) -> CorrelationFilter:
     parts = children_of(found, (*ELEMENTS, "Properties"))
     texts = {field: parts[name].text for name, field in ELEMENTS.items() if name in parts}
-    return CorrelationFilter(**texts, properties=_read_pairs(parts["Properties"]) if "Properties" in parts else {})
+    properties = _read_pairs(parts["Properties"]) if "Properties" in parts else {}
+    if not texts and not properties:
+        found.refuse(f"{found.name} has no conditions; it needs at least one of {', '.join(ELEMENTS)} or a property")
+    return CorrelationFilter(**texts, properties=properties)
 
 
 _FILTERS: dict[str, Callable[[Element], Filter]] = {
@@ -233,8 +215,3 @@ def _text(kind: str, value: Any, stored: str) -> str:
     if kind == "duration" and isinstance(value, timedelta):
         return format_iso(value)
     return stored
-
-
-def instant(at: datetime) -> str:
-    """As .NET writes an instant, with seven decimal places."""
-    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}0Z"

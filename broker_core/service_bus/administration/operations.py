@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from broker_core import namespaces
@@ -10,15 +11,16 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthor
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.service_bus import entities, http_requests
 from broker_core.service_bus.entities import Description, StoredRule
-from broker_core.service_bus.rules.entity_settings import values_of
+from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES, values_of
 from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, Rule
+from broker_core.service_bus.rules.sas import TokenRefused
 from broker_core.wire import xml
 from broker_core.wire.http.answer import Answer
 from broker_core.wire.xml import element
 
 from . import documents
 from .documents import EntityElement, Entry
-from .filters import instant
+from .elements import instant
 from .paths import RULES, Level
 from .request import Request
 
@@ -26,8 +28,8 @@ Operation = Callable[[Request, Actor], Awaitable[Answer]]
 _ENTRY = [("content-type", "application/atom+xml;type=entry;charset=utf-8")]
 _FEED = [("content-type", "application/atom+xml;type=feed;charset=utf-8")]
 _TOKENS = {  # the headers with a token for the destination of each forward
-    "forward_to": "servicebussupplementaryauthorization",
-    "forward_dead_lettered_messages_to": "servicebusdlqsupplementaryauthorization",
+    "forward_to": "ServiceBusSupplementaryAuthorization",
+    "forward_dead_lettered_messages_to": "ServiceBusDlqSupplementaryAuthorization",
 }
 _KINDS = {
     Level.ENTITY: (EntityKind.QUEUE, EntityKind.TOPIC),
@@ -45,11 +47,12 @@ async def put_entity(request: Request, actor: Actor) -> Answer:
     """201 for a new entity; 200 for one that is changed as a whole, with `If-Match: *`."""
     updates, address = request.updates, _address(request)
     given = documents.read_entity(await request.body(), _KINDS[request.target.level])
-    await _check_forwards(request, given)
+    await _check_forwards(request, given, actor)
     if updates:
         changed = await entities.replace_entity.aio(address, given.kind, given.settings, policies=given.policies, actor=actor)
         return _entry(200, _entity(request, changed))
-    _check_path(request)
+    if not request.target.can_be_created:
+        raise InvalidArgument("path", "must not be /health or end in /messages/head: requests to it have another meaning")
     rule = None if given.rule is None else Rule(given.rule.name or DEFAULT_RULE_NAME, given.rule.filter, given.rule.action)
     created = await entities.create_entity.aio(
         address, given.kind, given.settings, policies=given.policies or (), rule=rule, actor=actor
@@ -57,17 +60,8 @@ async def put_entity(request: Request, actor: Actor) -> Answer:
     return _entry(201, _entity(request, created))
 
 
-def _check_path(request: Request) -> None:
-    if not request.target.can_be_created:
-        raise InvalidArgument("path", "must not end in /messages/head or /messages/<id>/<UUID>: requests to it are for messages")
-
-
 async def get_entity(request: Request, actor: Actor) -> Answer:
-    kinds = _KINDS[request.target.level]
-    found = await entities.describe_entity.aio(_address(request), actor=actor)
-    if found.entity.kind not in kinds:
-        raise EntityNotFound(str(_address(request)))
-    return _entry(200, _entity(request, found))
+    return _entry(200, _entity(request, await entities.describe_entity.aio(_address(request), actor=actor)))
 
 
 async def delete_entity(request: Request, actor: Actor) -> Answer:
@@ -84,22 +78,39 @@ async def list_entities(request: Request, actor: Actor) -> Answer:
     return _feed(request, [_entity(request, each) for each in found])
 
 
-async def _check_forwards(request: Request, given: EntityElement) -> None:
+async def _check_forwards(request: Request, given: EntityElement, actor: Actor) -> None:
     """Whose key allows it may forward to an entity: the request's own for the whole namespace, or that of the token in the header
-    for the destination, if it was sent."""
-    verified = request.verified
-    for setting, header in _TOKENS.items():
-        path = given.settings.get(setting)
-        if path is None:
-            continue
-        destination = EntityAddress(verified.namespace, path)
-        if request.header(header) is not None:
-            other = await http_requests.authenticate(
-                request, path=f"/{path}", entity=path, namespace=verified.namespace, header=header
-            )
-            other.actor("http", request.client_ip).require(Right.SEND, destination)
-        elif verified.policy.path is not None and not verified.policy.applies_to(destination):
+    for the destination, if it was sent. A forward that is as it was needs no right."""
+    new = {setting: path for setting in _TOKENS if (path := given.settings.get(setting)) is not None}
+    stored = await _stored_forwards(request, actor) if new and request.updates else {}
+    for setting, path in new.items():
+        if path.lower() != stored.get(setting):
+            await _check_forward(request, setting, path)
+
+
+async def _stored_forwards(request: Request, actor: Actor) -> dict[str, str]:
+    """The forwards of the entity that is changed, in lower case."""
+    try:
+        settings = (await entities.get_entity.aio(_address(request), actor=actor)).settings
+    except EntityNotFound:  # which the change says
+        return {}
+    return {setting: path.lower() for setting in _TOKENS if (path := getattr(settings, setting, None)) is not None}
+
+
+async def _check_forward(request: Request, setting: str, path: str) -> None:
+    verified, header = request.verified, _TOKENS[setting]
+    destination = EntityAddress(verified.namespace, path)
+    if request.header(header) is None:
+        if verified.policy.path is not None and not verified.policy.applies_to(destination):
             raise NotAuthorized(f"key:{verified.policy.name}", "SEND", str(destination))
+        return
+    try:
+        other = await http_requests.authenticate(
+            request, path=f"/{path}", entity=path, namespace=verified.namespace, header=header
+        )
+    except TokenRefused as problem:
+        raise TokenRefused(problem.sub_code, f"{header}, for {SERVICE_NAMES[setting]}: {problem}") from problem
+    other.actor("http", request.client_ip).require(Right.SEND, destination)
 
 
 # Rules
@@ -109,10 +120,11 @@ async def put_rule(request: Request, actor: Actor) -> Answer:
     """201 for a new rule; 200 for one that is replaced, with `If-Match: *`."""
     updates = request.updates
     given = documents.read_rule(await request.body())
+    if given.name is not None and given.name.lower() != request.target.rule.lower():
+        raise InvalidArgument("Name", f"{given.name[:60]!r} must be {request.target.rule[:60]!r} as in the path, or be left out")
     rule = Rule(request.target.rule, given.filter, given.action)
     if updates:
         return _entry(200, _rule(request, await entities.update_rule.aio(_address(request), rule, actor=actor)))
-    _check_path(request)
     return _entry(201, _rule(request, await entities.create_rule.aio(_address(request), rule, actor=actor)))
 
 
@@ -141,12 +153,16 @@ async def get_namespace(request: Request, actor: Actor) -> Answer:
     return _entry(200, documents.entry(entry, documents.namespace_content(found.name, found.tier, found.created_at)))
 
 
+def _read(operation: Operation) -> dict[str, Operation]:
+    return {"GET": operation, "HEAD": operation}
+
+
 OPERATIONS: Mapping[Level, Mapping[str, Operation]] = {
-    Level.NAMESPACE: {"GET": get_namespace},
-    **dict.fromkeys((Level.QUEUES, Level.TOPICS, Level.SUBSCRIPTIONS), {"GET": list_entities}),
-    **dict.fromkeys((Level.ENTITY, Level.SUBSCRIPTION), {"GET": get_entity, "PUT": put_entity, "DELETE": delete_entity}),
-    Level.RULES: {"GET": list_rules},
-    Level.RULE: {"GET": get_rule, "PUT": put_rule, "DELETE": delete_rule},
+    Level.NAMESPACE: _read(get_namespace),
+    **dict.fromkeys((Level.QUEUES, Level.TOPICS, Level.SUBSCRIPTIONS), _read(list_entities)),
+    **dict.fromkeys((Level.ENTITY, Level.SUBSCRIPTION), _read(get_entity) | {"PUT": put_entity, "DELETE": delete_entity}),
+    Level.RULES: _read(list_rules),
+    Level.RULE: _read(get_rule) | {"PUT": put_rule, "DELETE": delete_rule},
 }
 
 
@@ -168,7 +184,8 @@ def _feed(request: Request, entries: list[str]) -> Answer:
     own = {name: text for name in ("api-version", "enrich") if (text := request.query(name)) is not None}
     following = urlencode({"$skip": request.first + most, "$top": most} | own, safe="$")
     url = request.url(request.raw_path)
-    feed = documents.feed(request.target.level.capitalize(), url, f"{url}?{following}" if has_more else None, entries[:most])
+    next_url = f"{url}?{following}" if has_more else None
+    feed = documents.feed(request.target.level.capitalize(), url, next_url, datetime.now(UTC), entries[:most])
     return Answer(200, list(_FEED), xml.document(feed))
 
 
@@ -208,8 +225,7 @@ def _computed(request: Request, found: Description) -> dict[str, str]:
 
 
 def _rule(request: Request, stored: StoredRule) -> str:
-    """The name in the URL is not encoded: JavaScript's client takes it from there as it is."""
-    rule, subscription = stored.rule, _address(request)
-    url = request.url(f"/{subscription.path}/{RULES}/{rule.name}")
+    rule, subscription = stored.rule, stored.subscription
+    url = request.url(f"/{subscription.path}/{RULES}/{rule.name}")  # not encoded: JavaScript's client takes the name from it
     entry = Entry(url, rule.name, subscription.namespace, stored.created_at, stored.created_at)
     return documents.entry(entry, documents.rule_content(rule, stored.created_at))

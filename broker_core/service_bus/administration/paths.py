@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote_to_bytes
-from uuid import UUID
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import SUBSCRIPTIONS, EntityAddress
@@ -26,8 +25,9 @@ from broker_core.wire.http.errors import UnknownResource
 
 RULES = "Rules"
 _LONGEST = STRICT.entity_path + len(f"/{SUBSCRIPTIONS}/") + STRICT.subscription_name + len(f"/{RULES}/") + STRICT.rule_name
-_LISTS = (SUBSCRIPTIONS.lower(), RULES.lower())
-_HEAD_OF_MESSAGES = ["messages", "head"]  # whose DELETE receives a message (SB, section 8.1)
+_MESSAGES = "messages"
+_HEAD_OF_MESSAGES = f"/{_MESSAGES}/head"  # whose DELETE receives a message (SB, section 8.1)
+_HEALTH = "/health"  # whose GET says whether the service is healthy
 _HOW = (
     f"use /<queue or topic>, /<topic>/{SUBSCRIPTIONS}/<name>, .../{RULES}/<name>, /$Resources/queues, /$Resources/topics or "
     "/$namespaceinfo"
@@ -57,10 +57,13 @@ class Target:
 
     @property
     def can_be_created(self) -> bool:
-        """Whether requests to the path would always reach this API: others are for messages, to receive or to settle one."""
-        words = self.path.lower().split("/")
-        is_lock = words[-3:-2] == _HEAD_OF_MESSAGES[:1] and _is_uuid(words[-1])
-        return words[-2:] != _HEAD_OF_MESSAGES and not is_lock
+        """Whether GET and DELETE of the path reach this API, as a PUT has: other front ends at the port have some of them."""
+        return self.path.lower() != _HEALTH and not self.path.lower().endswith(_HEAD_OF_MESSAGES)
+
+    @property
+    def is_like_that_of_messages(self) -> bool:
+        """Whether the path is almost one of the API for messages."""
+        return _MESSAGES in self.path.lower().split("/")[-3:]
 
     def address(self, namespace: str) -> EntityAddress:
         return EntityAddress(namespace, self.entity)
@@ -69,6 +72,15 @@ class Target:
 def target_of(raw_path: str) -> Target:
     """raw_path: percent-encoded, as received. Raises UnknownResource, and InvalidArgument for a path that cannot be a name."""
     segments = _segments(raw_path)
+    if segments[-1]:
+        return _target(segments)
+    found = _target(segments[:-1])
+    if found.level not in (Level.SUBSCRIPTIONS, Level.RULES):
+        raise InvalidArgument("path", f"{raw_path[:200]!r} must not end in a slash; {_HOW}")
+    return found
+
+
+def _target(segments: list[str]) -> Target:
     path, words = "/" + "/".join(segments), [segment.lower() for segment in segments]
     match words:
         case ["$namespaceinfo"]:
@@ -106,23 +118,13 @@ def _segments(raw_path: str) -> list[str]:
         raise InvalidArgument("path", "is not UTF-8; percent-encode the UTF-8 bytes of each name") from None
     if first or segments in ([], [""]):
         raise _unknown(raw_path)
-    if len(segments) > 2 and segments[-1] == "" and segments[-2].lower() in _LISTS:
-        segments.pop()
-    if not all(segments) or not {".", ".."}.isdisjoint(segments):
+    if not all(segments[:-1]) or not {".", ".."}.isdisjoint(segments):
         raise InvalidArgument("path", f"{raw_path[:200]!r} must not contain empty segments, '.' or '..'; {_HOW}")
     if "\x00" in raw_path or "\x00" in "".join(segments):
         raise InvalidArgument("path", "contains a NUL character, which no name has")
     if sum(map(len, segments)) + len(segments) > _LONGEST + 1:
         raise InvalidArgument("path", f"has more than {_LONGEST} characters, the most that an entity's path can have")
     return segments
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _unknown(path: str) -> UnknownResource:

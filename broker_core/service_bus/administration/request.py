@@ -30,10 +30,6 @@ class Request(request.Request):
         return target_of(self.raw_path)
 
     @property
-    def raw_path(self) -> str:
-        return self._scope["raw_path"].partition(b"?")[0].decode("latin-1")
-
-    @property
     def updates(self) -> bool:
         """Whether a PUT is for an entity that exists: it has `If-Match: *`. Raises InvalidArgument for other conditions."""
         given = [(name.lower(), text.strip()) for name, text in self.headers if name.lower() in _CONDITIONS]

@@ -21,16 +21,17 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .kinds import Subscription, from_row
+from .kinds import Entity, Subscription, from_row
 from .rows import entity_row, fanout_changed, lock_entity, require_kind
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule as stored. created_at: database time."""
+    """A rule as stored. created_at: database time. subscription: its address as it was created."""
 
     rule: Rule
     created_at: datetime
+    subscription: EntityAddress
 
 
 @use_case
@@ -55,7 +56,7 @@ def update_rule(subscription: EntityAddress, rule: Rule, *, actor: Actor | None 
         rows = yield call("replace_rule", subscription_id=locked.id, **_columns(rule))
         if not rows:
             raise EntityNotFound(_label(subscription, rule.name))
-        return _stored(rows[0])
+        return _stored(rows[0], locked)
 
     return (yield from _change_rules(subscription, actor, steps))
 
@@ -80,7 +81,7 @@ def list_rules(
     (actor or Actor.local()).require(Right.BROWSE, subscription)
     entity = require_kind(from_row((yield from entity_row(subscription))), EntityKind.SUBSCRIPTION)
     rows = yield call("list_rules", subscription_id=entity.id, first=first, max_count=max_count)
-    return [_stored(row) for row in rows]
+    return [_stored(row, entity) for row in rows]
 
 
 @use_case
@@ -91,7 +92,7 @@ def get_rule(subscription: EntityAddress, name: str, *, actor: Actor | None = No
     rows = yield call("get_rule", subscription_id=entity.id, name=name)
     if not rows:
         raise EntityNotFound(_label(subscription, name))
-    return _stored(rows[0])
+    return _stored(rows[0], entity)
 
 
 def insert_rule(locked: Subscription, rule: Rule, limits: Limits) -> Steps[StoredRule]:
@@ -100,7 +101,7 @@ def insert_rule(locked: Subscription, rule: Rule, limits: Limits) -> Steps[Store
     rows = yield call("create_rule", subscription_id=locked.id, **_columns(rule))
     if not rows:
         raise EntityExists(_label(locked.address, rule.name))
-    return _stored(rows[0])
+    return _stored(rows[0], locked)
 
 
 def _change_rules(address: EntityAddress, actor: Actor | None, change: Callable[[Subscription, Limits], Steps]) -> Steps:
@@ -141,8 +142,9 @@ def _columns(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _stored(row: Any) -> StoredRule:
-    return StoredRule(rule_from_json({"name": row.name, "filter": row.filter, "action": row.action}), row.created_at)
+def _stored(row: Any, subscription: Entity) -> StoredRule:
+    rule = rule_from_json({"name": row.name, "filter": row.filter, "action": row.action})
+    return StoredRule(rule, row.created_at, subscription.address)
 
 
 def _label(subscription: EntityAddress, name: str) -> str:

@@ -287,6 +287,7 @@ def replace_policies(address: EntityAddress, policies: Sequence[GivenPolicy], *,
     wanted = check_policies(policies)
 
     def steps() -> Steps[None]:
+        yield from _lock(address)
         present = {policy.name.lower(): policy for policy in (yield from list_policies.steps(address, actor=actor))}
         for name in present.keys() - wanted.keys():
             yield from delete_policy.steps(address, name, actor=actor)
@@ -302,11 +303,10 @@ def check_policies(policies: Sequence[GivenPolicy]) -> dict[str, GivenPolicy]:
     for policy in policies:
         require_kind("policies", policy, GivenPolicy)
         check_policy_name(policy.name)
-        checked_key("primary_key", policy.primary_key)
-        checked_key("secondary_key", policy.secondary_key)
-        for right in ("send", "listen", "manage"):
-            require_kind(right, getattr(policy, right), bool)
-        _require_a_right(policy.send, policy.listen, policy.manage)
+        try:
+            _check_policy(policy)
+        except InvalidArgument as exc:
+            raise InvalidArgument(exc.name, f"of the policy '{policy.name}': {exc.problem}") from exc
         if policy.name.lower() in wanted:
             raise InvalidArgument("policies", f"two are called '{policy.name}'; names are case-insensitive")
         wanted[policy.name.lower()] = policy
@@ -315,14 +315,25 @@ def check_policies(policies: Sequence[GivenPolicy]) -> dict[str, GivenPolicy]:
     return wanted
 
 
+def _check_policy(policy: GivenPolicy) -> None:
+    checked_key("primary_key", policy.primary_key)
+    checked_key("secondary_key", policy.secondary_key)
+    for right in ("send", "listen", "manage"):
+        require_kind(right, getattr(policy, right), bool)
+    _require_a_right(policy.send, policy.listen, policy.manage)
+
+
 def _let_be(address: EntityAddress, present: AccessPolicy | None, wanted: GivenPolicy, actor: Actor | None) -> Steps[None]:
     """Create a policy, or change in it what differs."""
     name, send, listen, manage = wanted.name, wanted.send, wanted.listen, wanted.manage
+    primary, secondary = wanted.primary_key, wanted.secondary_key
     if present is None:
-        present = yield from create_policy.steps(address, name, send=send, listen=listen, manage=manage, actor=actor)
-    elif (present.send, present.listen, present.manage) != (send, listen, manage):
+        keys = {"primary_key": primary, "secondary_key": secondary}
+        yield from create_policy.steps(address, name, send=send, listen=listen, manage=manage, **keys, actor=actor)
+        return
+    if (present.send, present.listen, present.manage) != (send, listen, manage):
         yield from update_policy.steps(address, name, send=send, listen=listen, manage=manage, actor=actor)
-    primary, secondary = wanted.primary_key or present.primary_key, wanted.secondary_key or present.secondary_key
+    primary, secondary = primary or present.primary_key, secondary or present.secondary_key
     if (primary, secondary) != present.keys:
         yield from set_keys.steps(address, name, primary=primary, secondary=secondary, actor=actor)
 

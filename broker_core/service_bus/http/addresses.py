@@ -99,8 +99,13 @@ def parse(raw_path: str, root_path: str = "") -> Target:
 
 def kind_at_root(scope: Mapping[str, Any]) -> Kind | None:
     """What an ASGI request to a port of its own is for by its path alone; None: nothing of this API. A path is that of a lock
-    only if it ends in a UUID, so that other paths can be those of entities."""
+    only if it ends in a UUID, so that other paths can be those of entities. An encoded slash may be a part of a message's id, or
+    a slash, as where entities are created: none has a path whose requests would come here."""
     words = [unquote(segment).lower() for segment in _raw_path(scope).split("/")]
+    return _kind_by(words) or _kind_by("/".join(words).split("/"))
+
+
+def _kind_by(words: list[str]) -> Kind | None:
     kind, _ = _kind_of(words) or (None, 0)
     return None if kind is Kind.LOCK and not _is_uuid(words[-1]) else kind
 

@@ -55,14 +55,14 @@ class Token:
         return datetime.fromtimestamp(min(int(self.expires), _LATEST), UTC)
 
 
-def parse(authorization: str) -> Token:
-    """Parse an Authorization header; fields may be in any order. Raises TokenRefused for missing or malformed fields.
+def parse(authorization: str, header: str = "Authorization") -> Token:
+    """Parse the value of this header; fields may be in any order. Raises TokenRefused for missing or malformed fields.
 
     The scheme may be preceded by `Bearer`: so does azure-servicebus for Python send a token of its connection string.
     """
     scheme, _, rest = _BEARER.sub("", authorization.strip()).partition(" ")
     if scheme.lower() != SCHEME.lower():
-        raise TokenRefused(TokenRefused.MISSING, _no_token(scheme))
+        raise TokenRefused(TokenRefused.MISSING, _no_token(scheme, header))
     pairs = [field.partition("=")[::2] for field in rest.strip().split("&")]
     fields = dict(pairs)
     missing = [name for name in _FIELDS if not fields.get(name)]
@@ -152,10 +152,10 @@ def _host_name(netloc: str) -> str:
     return re.sub(":[0-9]*$", "", netloc).lower()
 
 
-def _no_token(scheme: str) -> str:
-    how = f"Send the header 'Authorization: {SCHEME} sr=...&sig=...&se=...&skn=...'."
+def _no_token(scheme: str, header: str) -> str:
+    how = f"Send the header '{header}: {SCHEME} sr=...&sig=...&se=...&skn=...'."
     if not scheme:
         return f"The request has no token. {how}"
     if scheme.lower() == "bearer":
         return f"Bearer tokens are not supported. {how}"
-    return f"The Authorization header starts with {scheme[:40]!r}. {how}"
+    return f"The {header} header starts with {scheme[:40]!r}. {how}"

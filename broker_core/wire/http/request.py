@@ -45,6 +45,11 @@ class Request:
     def path(self) -> str:
         return self._scope["path"]
 
+    @property
+    def raw_path(self) -> str:
+        """As it was sent, percent-encoded, without the query."""
+        return self._scope["raw_path"].partition(b"?")[0].decode("latin-1")
+
     @cached_property
     def headers(self) -> list[tuple[str, str]]:
         return [(name.decode("latin-1"), _text(value)) for name, value in self._scope["headers"]]

@@ -20,7 +20,7 @@ from broker_core.common.errors import BrokerError, EntityExists
 from broker_core.common.types import EntityAddress, EntityKind, Family
 from broker_core.listener.front_ends import known_ports
 from broker_core.service_bus import entities, http
-from broker_core.service_bus.administration.names import DESCRIPTION, ORDER, RULE_DESCRIPTION
+from broker_core.service_bus.administration.elements import DESCRIPTION, ORDER, RULE_DESCRIPTION
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.http.errors import TABLE
 from broker_core.service_bus.rules.sas import TokenRefused

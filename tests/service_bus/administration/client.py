@@ -8,9 +8,13 @@ from xml.etree import ElementTree
 
 import httpx
 
-from broker_core.service_bus.administration.names import ATOM, COUNTS, INSTANCE, SCHEMA, SERVICE_BUS
 from broker_core.service_bus.rules import sas
 
+ATOM = "http://www.w3.org/2005/Atom"
+SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+SCHEMA = "http://www.w3.org/2001/XMLSchema"
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 NAMES = {"a": ATOM, "s": SERVICE_BUS, "c": COUNTS, "i": INSTANCE}
 TYPE = f"{{{INSTANCE}}}type"
 UPDATE = {"If-Match": "*"}
@@ -41,7 +45,7 @@ def rule(inner: str = "") -> bytes:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer. location: of the request, for errors of the tests."""
+    """An answer."""
 
     status: int
     headers: httpx.Headers

@@ -21,7 +21,7 @@ from broker_core.common import errors
 from broker_core.common.typed import Typed
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus
 from broker_core.service_bus import entities as core
-from broker_core.service_bus.administration.names import SERVICE_BUS
+from broker_core.service_bus.administration.elements import SERVICE_BUS
 from broker_core.service_bus.entities import Entity, StoredRule, shared_access
 from broker_core.service_bus.rules.filters import (
     Action,
@@ -350,7 +350,11 @@ def stored_rule(found: ElementTree.Element) -> StoredRule:
             rule_filter = CorrelationFilter(**texts, properties=values_of(filters))
         case kind:
             rule_filter = {"TrueFilter": TrueFilter, "FalseFilter": FalseFilter}[kind]()
-    return StoredRule(Rule(value_of(description, "Name"), rule_filter, action), instant(value_of(description, "CreatedAt")))
+    url = found.findtext("a:id", namespaces=NAMES)
+    path = urlsplit(url).path.removeprefix("/").rpartition("/Rules/")[0]
+    subscription = EntityAddress(found.findtext("a:author/a:name", namespaces=NAMES), path)
+    rule = Rule(value_of(description, "Name"), rule_filter, action)
+    return StoredRule(rule, instant(value_of(description, "CreatedAt")), subscription)
 
 
 def values_of(parent: ElementTree.Element) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from broker_core import service_bus
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.service_bus import entities
-from broker_core.service_bus.administration.names import SERVICE_BUS
+from broker_core.service_bus.administration.elements import SERVICE_BUS
 from broker_core.service_bus.administration.request import MOST_BODY_BYTES
 from broker_core.service_bus.entities import shared_access
 from tests.at_once import at_once
@@ -317,7 +317,7 @@ NO_RULES = [
     ("<Filter />", "Filter has no i:type; it must be one of SqlFilter"),
     ('<Filter type="SqlFilter" />', "Filter has no i:type"),
     ('<Filter i:type="SqlFilter" />', "Filter has no element SqlExpression"),
-    ('<Filter i:type="CorrelationFilter" />', "correlation filter: has no conditions; use at least one of"),
+    ('<Filter i:type="CorrelationFilter" />', "Filter has no conditions; it needs at least one of CorrelationId"),
     (sql_filter("colour = "), "column"),
     (sql_filter("colour = 'red"), "column"),
     (sql_filter(""), "column"),
@@ -388,12 +388,12 @@ NO_POLICIES = [
     ([authorization_rule("app"), authorization_rule("APP")], BAD, "two are called 'APP'; names are case-insensitive"),
     ([authorization_rule(keys="<PrimaryKey>short</PrimaryKey>")], BAD, "a key must have 8 to 64 printable ASCII characters"),
     ([authorization_rule(keys="<SecondaryKey>with space</SecondaryKey>")], BAD, "a key must have 8 to 64"),
-    ([authorization_rule(rights=())], BAD, "right"),
+    ([authorization_rule(rights=())], BAD, "Rights: of the policy"),
     ([authorization_rule(rights=("Browse",))], BAD, "'Browse' is no right; they are Send, Listen, Manage"),
     ([authorization_rule("-")], BAD, "letters, digits and . - _"),
     ([authorization_rule(kind="Other")], BAD, "AuthorizationRule has the i:type 'Other'; only SharedAccess"),
     (["<Other />"], BAD, "Other must be AuthorizationRule"),
-    ([RIGHTS_ELSEWHERE], BAD, "right"),
+    ([RIGHTS_ELSEWHERE], BAD, "Rights: of the policy"),
     (["<AuthorizationRule />"], BAD, "AuthorizationRule needs an element KeyName and an element Rights"),
 ]
 
@@ -466,27 +466,24 @@ def test_a_rule_is_not_created_at_the_path_of_a_lock(attack, connection):
     assert connection.request("PUT", "/parts", topic()).status == 201
     assert connection.request("PUT", "/parts/Subscriptions/messages", subscription()).status == 201
     rules = "/parts/Subscriptions/messages/Rules"
-    assert "must not end in" in refused(attack("PUT", f"{rules}%2F{uuid4()}", RAIN), *BAD)
+    assert attack("PUT", f"{rules}%2F{uuid4()}", RAIN).status in (404, 410)  # of the API for messages: there is no such lock
     assert connection.request("GET", rules).titles == ["$Default"]
     assert connection.request("DELETE", "/parts").status == 200
 
 
-@pytest.mark.parametrize("method", ["HEAD", "POST", "PATCH", "OPTIONS", "TRACE", "MERGE"])
+@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS", "TRACE", "MERGE"])
 def test_other_methods_are_refused_with_those_that_are_allowed(attack, method):
     for target, allowed in (
-        ("/orders", "GET, PUT, DELETE"),
-        (SUBSCRIPTION, "GET, PUT, DELETE"),
-        (RULE, "GET, PUT, DELETE"),
-        ("/$Resources/queues", "GET"),
-        ("/news/Subscriptions", "GET"),
-        ("/$namespaceinfo", "GET"),
+        ("/orders", "GET, HEAD, PUT, DELETE"),
+        (SUBSCRIPTION, "GET, HEAD, PUT, DELETE"),
+        (RULE, "GET, HEAD, PUT, DELETE"),
+        ("/$Resources/queues", "GET, HEAD"),
+        ("/news/Subscriptions", "GET, HEAD"),
+        ("/$namespaceinfo", "GET, HEAD"),
     ):
-        reply = attack(method, target, queue() if method != "HEAD" else b"")
+        reply = attack(method, target, queue())
         assert (reply.status, reply.headers["allow"]) == (405, allowed)
-        if method == "HEAD":
-            assert reply.body == b""
-        else:
-            assert f"{method} is not allowed here; use GET" in refused(reply, 405, 40500)
+        assert f"{method} is not allowed here; use GET" in refused(reply, 405, 40500)
 
 
 # Headers and parameters

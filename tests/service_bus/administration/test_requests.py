@@ -11,7 +11,6 @@ from broker_core import service_bus
 from broker_core.common.types import EntityAddress
 from broker_core.namespaces import protection
 from broker_core.service_bus import entities
-from broker_core.service_bus.administration.names import ORDER
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.values import Message
 
@@ -19,6 +18,28 @@ from .client import NAMES, TYPE, entry, queue, rule, subscription, topic
 
 SECOND = timedelta(seconds=1)
 FOREVER = "P10675199DT2H48M5.4775807S"
+ORDER = {  # (SB, section 7.4); topics do not forward
+    "queue": (
+        "LockDuration MaxSizeInMegabytes RequiresDuplicateDetection RequiresSession DefaultMessageTimeToLive "
+        "DeadLetteringOnMessageExpiration DuplicateDetectionHistoryTimeWindow MaxDeliveryCount EnableBatchedOperations "
+        "SizeInBytes MessageCount IsAnonymousAccessible AuthorizationRules Status ForwardTo UserMetadata CreatedAt UpdatedAt "
+        "AccessedAt SupportOrdering CountDetails AutoDeleteOnIdle EnablePartitioning ForwardDeadLetteredMessagesTo "
+        "EntityAvailabilityStatus EnableExpress MaxMessageSizeInKilobytes"
+    ),
+    "topic": (
+        "DefaultMessageTimeToLive MaxSizeInMegabytes RequiresDuplicateDetection DuplicateDetectionHistoryTimeWindow "
+        "EnableBatchedOperations SizeInBytes FilteringMessagesBeforePublishing IsAnonymousAccessible AuthorizationRules Status "
+        "UserMetadata CreatedAt UpdatedAt AccessedAt SupportOrdering CountDetails SubscriptionCount SqlFilterCount "
+        "CorrelationFilterCount AutoDeleteOnIdle EnablePartitioning EnableSubscriptionPartitioning EntityAvailabilityStatus "
+        "EnableExpress MaxMessageSizeInKilobytes"
+    ),
+    "subscription": (
+        "LockDuration RequiresSession DefaultMessageTimeToLive DeadLetteringOnMessageExpiration "
+        "DeadLetteringOnFilterEvaluationExceptions MessageCount MaxDeliveryCount EnableBatchedOperations Status ForwardTo "
+        "CreatedAt UpdatedAt AccessedAt CountDetails UserMetadata ForwardDeadLetteredMessagesTo AutoDeleteOnIdle "
+        "EntityAvailabilityStatus"
+    ),
+}
 RULE = '<Filter i:type="SqlFilter"><SqlExpression>a = 1</SqlExpression></Filter>'
 
 
@@ -227,7 +248,8 @@ def test_a_protected_entity_is_not_deleted(client, namespace):
     client.create("/orders", queue())
     protection.set_protected(EntityAddress(namespace, "orders"), True)
     refused = client.delete("/orders")
-    assert refused.status == 409 and "is protected from deletion" in refused.detail
+    assert refused.status == 403 and refused.detail.startswith("SubCode=40301.")  # no client tries again
+    assert "is protected from deletion" in refused.detail
 
 
 # Documents (7.3 to 7.6)
@@ -236,13 +258,14 @@ def test_a_protected_entity_is_not_deleted(client, namespace):
 @pytest.mark.parametrize("kind", ORDER)
 def test_all_elements_are_answered_in_the_order_of_the_service(client, kind):
     client.create("/t", topic())
-    paths = {"queue": "/q", "topic": "/x", "subscription": "/t/Subscriptions/s"}
-    bodies = {"queue": queue(), "topic": topic(), "subscription": subscription()}
-    client.create(paths[kind], bodies[kind])
-    optional = {"ForwardTo", "UserMetadata", "ForwardDeadLetteredMessagesTo", "SqlFilterCount", "CorrelationFilterCount"}
-    assert client.get(paths[kind]).names == [name for name in ORDER[kind] if name not in optional]
-    counted = optional - {"SqlFilterCount", "CorrelationFilterCount"}
-    assert client.get(f"{paths[kind]}?api-version=2024-05").names == [name for name in ORDER[kind] if name not in counted]
+    path, body = {"queue": ("/q", queue), "topic": ("/x", topic), "subscription": ("/t/Subscriptions/s", subscription)}[kind]
+    forwards = (
+        "" if kind == "topic" else "<ForwardTo>t</ForwardTo><ForwardDeadLetteredMessagesTo>t</ForwardDeadLetteredMessagesTo>"
+    )
+    client.create(path, body(f"<UserMetadata>x</UserMetadata>{forwards}"))
+    assert client.get(f"{path}?api-version=2024-05").names == ORDER[kind].split()
+    older = [name for name in ORDER[kind].split() if name not in ("SqlFilterCount", "CorrelationFilterCount")]
+    assert client.get(f"{path}?api-version=2021-05").names == client.get(path).names == older
 
 
 def test_elements_come_in_any_order_and_unknown_or_read_only_ones_are_ignored(client):
@@ -368,6 +391,10 @@ def test_a_policy_of_an_entity_manages_only_that(client, make_client, namespace)
     for path in ("/other", "/$Resources/queues", "/$namespaceinfo"):
         assert own.get(path).status == 401
     refused = own.update("/orders", queue("<ForwardTo>other</ForwardTo>"))
+    client.update("/orders", queue("<ForwardTo>other</ForwardTo>"))
+    kept = own.update("/orders", own.get("/orders").body, {"ServiceBusSupplementaryAuthorization": own.token("/other")})
+    assert (kept.status, kept.text("ForwardTo")) == (200, f"sb://{client.base.partition('//')[2]}/other")  # it was there
+    assert own.update("/orders", queue()).status == 200
     assert refused.status == 401 and refused.detail.startswith("SubCode=40105")
     other = make_client(shared_access.create_policy(EntityAddress(namespace, "other"), "sends", send=True))
     allowed = {"ServiceBusSupplementaryAuthorization": other.token("/other")}
@@ -381,7 +408,10 @@ def test_a_supplementary_token_that_is_sent_must_be_valid(client, make_client, n
     for token in (listens.token("/other"), client.token("/elsewhere"), client.token(seconds=-5), "Bearer x"):
         headers = {"ServiceBusDlqSupplementaryAuthorization": token}
         given = "<ForwardDeadLetteredMessagesTo>other</ForwardDeadLetteredMessagesTo>"
-        assert client.create("/orders", queue(given), headers).status == 401
+        refused = client.create("/orders", queue(given), headers)
+        assert refused.status == 401
+        named = "ServiceBusDlqSupplementaryAuthorization, for ForwardDeadLetteredMessagesTo: "
+        assert named in refused.detail or "does not have the right SEND" in refused.detail
     headers = {"ServiceBusDlqSupplementaryAuthorization": client.token("/other")}
     assert client.create("/orders", queue(given), headers).status == 201
 
@@ -528,5 +558,88 @@ def test_a_queue_may_be_called_messages(client):
         assert client.send("POST", f"{path}/messages", b"x").status == 201
         assert client.get(path).text("MessageCount") == "1"
         assert client.delete(path).status == 200
-    refused = client.create("/a/messages/head", queue())
-    assert refused.status == 400 and "must not end in /messages/head" in refused.detail
+
+
+LOCK = "messages/1/1d2a8a3c-96ff-4b1e-9a0b-6a1f5d6f8f10"
+
+
+@pytest.mark.parametrize("path", ["/a/messages/head", "/A/Messages%2FHead", "/health", "/Health"])
+def test_no_entity_is_created_at_paths_that_mean_something_else(client, path):
+    refused = client.create(path, queue())
+    assert refused.status == 400 and "must not be /health or end in /messages/head" in refused.detail
+    assert client.get("/$Resources/queues").titles == []
+
+
+@pytest.mark.parametrize(
+    "path", [f"/a/{LOCK}", f"/a%2F{LOCK}", f"/a/{LOCK.replace('/', '%2F')}", f"/a/{LOCK.replace('/', '%2f', 1)}"]
+)
+def test_no_entity_is_created_at_the_path_of_a_lock(client, path):
+    refused = client.create(path, queue())
+    assert refused.status in (404, 410)  # of the API for messages: there is no such lock
+    assert client.get("/$Resources/queues").titles == []
+
+
+def test_no_rule_is_created_at_the_path_of_a_lock(client):
+    client.create("/news", topic())
+    client.create("/news/Subscriptions/messages", subscription())
+    path = f"/news/Subscriptions/messages%2FRules%2F{LOCK.rpartition('/')[2]}"
+    assert client.create(path, rule(RULE)).status in (404, 410)
+    assert client.get("/news/Subscriptions/messages/Rules").titles == ["$Default"]
+
+
+def test_requests_that_are_almost_for_messages_are_told_so(client, make_client, namespace):
+    client.create("/orders", queue())
+    listens = make_client(shared_access.create_policy(namespace, "listens", listen=True))
+    for sent in (listens, client):
+        for method in ("DELETE", "POST", "GET"):
+            refused = sent.send(method, "/orders/messages/1/no-uuid")
+            assert refused.status in (401, 404, 405) and "Requests for messages are POST .../messages" in refused.detail
+
+
+@pytest.mark.parametrize("path", ["/t/Subscriptions/Rules/", "/a/Rules/", "/t/", "/t/Subscriptions/s/Rules/r/"])
+def test_only_paths_of_lists_may_end_in_a_slash(client, path):
+    client.create("/t", topic())
+    for reply in (client.get(path), client.create(path, queue()), client.delete(path)):
+        assert reply.status == 400 and "must not end in a slash" in reply.detail
+    assert client.get("/t/Subscriptions/").titles == []
+
+
+def test_a_head_is_answered_as_a_get_without_its_body(client):
+    client.create("/orders", queue())
+    assert (client.send("HEAD", "/orders").status, client.send("HEAD", "/none").status) == (200, 404)
+    assert client.send("HEAD", "/orders").body == b""
+
+
+def test_the_name_in_a_rule_is_that_of_its_path(client):
+    client.create("/news", topic())
+    client.create("/news/Subscriptions/all", subscription())
+    assert client.create("/news/Subscriptions/all/Rules/one", rule(f"{RULE}<Name>ONE</Name>")).status == 201
+    refused = client.create("/news/Subscriptions/all/Rules/two", rule(f"{RULE}<Name>other</Name>"))
+    assert refused.status == 400 and "Name: 'other' must be 'two' as in the path" in refused.detail
+
+
+def test_a_rule_has_the_spelling_of_its_creation(client):
+    client.create("/News", topic())
+    client.create("/News/Subscriptions/All", subscription())
+    client.create("/News/Subscriptions/All/Rules/Late", rule(RULE))
+    read = client.get("/NEWS/subscriptions/ALL/rules/LATE")
+    assert read.root.findtext("a:id", namespaces=NAMES) == f"{client.base}/News/Subscriptions/All/Rules/Late"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("<AuthorizationRule><Rights /><KeyName>app</KeyName></AuthorizationRule>", "Rights: of the policy 'app': "),
+        (policy("app", "Send", keys="<PrimaryKey>short</PrimaryKey>"), "PrimaryKey: of the policy 'app': "),
+        (policy("a b", "Send"), "KeyName: 'a b' must have"),
+        (policy("app", "Send").replace("<AccessRights>", '<x xmlns="urn:x">').replace("</AccessRights>", "</x>"), "Rights: "),
+    ],
+)
+def test_a_bad_authorization_rule_is_named(client, given, says):
+    refused = client.create("/orders", queue(f"<AuthorizationRules>{given}</AuthorizationRules>"))
+    assert refused.status == 400 and refused.detail.startswith(f"SubCode=40000. {says}")
+
+
+def test_a_correlation_filter_without_conditions_is_refused_in_the_words_of_the_service(client, rules):
+    refused = client.create(f"{rules}/r", rule('<Filter i:type="CorrelationFilter" />'))
+    assert refused.status == 400 and "it needs at least one of CorrelationId, MessageId" in refused.detail
