@@ -24,6 +24,8 @@ def path(data: bytes) -> None:
     with suppress(UnknownResource, InvalidArgument):
         target = paths.target_of(raw)
         decoded = b"/".join(unquote_to_bytes(segment) for segment in raw.split("/")).decode()
+        if target.level in (Level.SUBSCRIPTIONS, Level.RULES):
+            decoded = decoded.removesuffix("/")
         assert target.path == decoded
         assert not {"", ".", ".."} & set(decoded[1:].split("/")) and "\x00" not in decoded
         below = {Level.SUBSCRIPTIONS: "/Subscriptions", Level.RULES: f"/{RULES}", Level.RULE: f"/{RULES}/{target.rule}"}

@@ -66,7 +66,7 @@ REFUSALS: Mapping[tuple[int, int], type[errors.BrokerError]] = {  # 400 has two 
     (403, 40300): errors.LimitReached,
     (404, 40400): errors.EntityNotFound,
     (409, 40900): errors.EntityExists,
-    (409, 40903): errors.EntityProtected,
+    (403, 40301): errors.EntityProtected,
 }
 DETAIL = re.compile(
     r"SubCode=(?P<code>\d+)\. (?P<text>.*)\. (?:You can retry|Retrying the same request does not help)\. TrackingId:.*", re.DOTALL
