@@ -307,3 +307,16 @@ def test_refusals_of_a_sweep_are_counted_and_do_not_stop_it(make_queue, step, mo
     reasons = set(outcome.pop("reasons"))
     assert outcome == {"deleted": [str(queues[1])], "refused": 4}
     assert len(reasons) == 3 and reasons < {f"{queue}: no" for queue in queues if queue != queues[1]}
+
+
+@pytest.mark.parametrize("statement", ["touch_by_send", "touch_by_receive"])
+def test_a_use_that_comes_after_the_deletion_records_nothing(namespace, statement):
+    """Regression: the first send to a topic that was being deleted was refused as if its message could not be stored."""
+    queue = EntityAddress(namespace, "gone")
+    entity_id = entities.create_queue(queue).id
+    entities.delete_queue(queue)
+
+    def touch():
+        yield call(statement, entity_id=entity_id)
+
+    run(touch())

@@ -16,11 +16,13 @@ entity AS MATERIALIZED (
 
 -- fragment: unless_touched
 -- The row of the entity's activity, unless activity other than its creation was recorded within the last 20 s or another
--- transaction is changing it. So activity is recorded (SB-190) at most every 20 s and without waiting for a lock.
+-- transaction is changing it. So activity is recorded (SB-190) at most every 20 s and without waiting for a lock. No row if the
+-- entity was deleted.
 ctid = ANY (ARRAY(
        SELECT ctid FROM vitrine_entity_activity
         WHERE entity_id = %(entity_id)s
-          AND (last_activity_at < (SELECT now FROM entity) - interval '20 s' OR last_use IS NOT DISTINCT FROM @USE_CREATE)
+          AND last_activity_at <= (SELECT now FROM entity)
+              - CASE WHEN last_use = @USE_CREATE THEN interval '0' ELSE interval '20 s' END
           FOR UPDATE SKIP LOCKED))
 
 -- fragment: touched_by_send
