@@ -634,7 +634,7 @@ def test_kinds_share_one_name_space(client):
         ("default_message_time_to_live", timedelta(0), "DefaultMessageTimeToLive"),
         ("user_metadata", "x" * 1025, "UserMetadata"),
         ("status", "Asleep", "Status"),
-        ("authorization_rules", [authorization("x")], "right"),
+        ("authorization_rules", [authorization("x")], "Rights: "),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(client, name, given_as, says):
