@@ -120,8 +120,6 @@ async def put_rule(request: Request, actor: Actor) -> Answer:
     """201 for a new rule; 200 for one that is replaced, with `If-Match: *`."""
     updates = request.updates
     given = documents.read_rule(await request.body())
-    if given.name is not None and given.name.lower() != request.target.rule.lower():
-        raise InvalidArgument("Name", f"{given.name[:60]!r} must be {request.target.rule[:60]!r} as in the path, or be left out")
     rule = Rule(request.target.rule, given.filter, given.action)
     if updates:
         return _entry(200, _rule(request, await entities.update_rule.aio(_address(request), rule, actor=actor)))
