@@ -22,7 +22,7 @@ ctid = ANY (ARRAY(
        SELECT ctid FROM vitrine_entity_activity
         WHERE entity_id = %(entity_id)s
           AND last_activity_at <= (SELECT now FROM entity)
-              - CASE WHEN last_use = @USE_CREATE THEN interval '0' ELSE interval '20 s' END
+              - CASE WHEN last_use IS NOT DISTINCT FROM @USE_CREATE THEN interval '0' ELSE interval '20 s' END
           FOR UPDATE SKIP LOCKED))
 
 -- fragment: touched_by_send
