@@ -92,7 +92,7 @@ async def _stored_forwards(request: Request, actor: Actor) -> dict[str, str]:
     """The forwards of the entity that is changed, in lower case."""
     try:
         settings = (await entities.get_entity.aio(_address(request), actor=actor)).settings
-    except EntityNotFound:  # which the change says
+    except EntityNotFound:  # the update then answers 404
         return {}
     return {setting: path.lower() for setting in _TOKENS if (path := getattr(settings, setting, None)) is not None}
 
